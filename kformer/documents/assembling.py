@@ -1,4 +1,4 @@
-"""Writes a translated segment: its tags, marks and kept slices where they belong."""
+"""Writes a translated segment: its tags, marks and protected slices where they belong."""
 
 import bisect
 import dataclasses
@@ -19,7 +19,7 @@ class Inside:
     Attributes:
         spans: list of `Span`, by the offsets of the chunk's source.
         in_order: bool. Whether they keep their order, as the ends of lines do.
-        keys: set of the indices of their parts.
+        keys: set of the indices of their pieces.
     """
 
     spans: list
@@ -40,7 +40,7 @@ class Assembly:
 
     def __init__(self, flat, chunks):
         self.flat, self.chunks, self.used = flat, chunks, []
-        self._parts = flat.segment.parts
+        self._pieces = flat.segment.pieces
         self._position = {index: position for position, index in flat.events}
         self._positions = [position for position, _ in flat.events]
         self.inside = [self._inside(chunk) for chunk in chunks]
@@ -55,60 +55,49 @@ class Assembly:
                         yield span, text
 
     def _inside(self, chunk):
+        """Returns the `Inside` of a chunk."""
         start, end = chunk.start, chunk.end
         low = bisect.bisect_left(self._positions, start)
         high = bisect.bisect_right(self._positions, end)
-        keys = {
-            index for _, index in self.flat.events[low:high] if self._is_inside(index, start, end)
-        }
-        if not keys:
-            return Inside([], False, keys)
-        roots, opened, clipped = [], [], False
+        partners, keys = {}, set()
+        for position, index in self.flat.events[low:high]:
+            partner = getattr(self._pieces[index], "partner", None)
+            if start < position < end or (
+                partner is not None and start < self._position[partner] < end
+            ):
+                keys.add(index)
+                partners[index] = partner
+        roots, opened, is_clipped = [], [], False
 
-        def add(span):
+        def add(*arguments):
+            span = Span(*arguments)
             (opened[-1].children if opened else roots).append(span)
+            return span
 
-        def offset(position):
-            return chunk.offsets[position - start]
+        def offset(index):
+            return chunk.offsets[self._position[index] - start]
 
         for index in sorted(keys, reverse=True):  # Outer tags close later.
-            partner = getattr(self._parts[index], "partner", index)
+            partner = index if partners[index] is None else partners[index]
             if partner < index and self._position[partner] < start:
-                span = Span(0, offset(self._position[index]), None, index)
-                add(span)
-                opened.append(span)
-                clipped = True
+                opened.append(add(0, offset(index), None, index))
+                is_clipped = True
         for index in sorted(keys):
-            part, where = self._parts[index], offset(self._position[index])
-            partner = getattr(part, "partner", None)
-            is_empty = partner in keys and offset(self._position[partner]) == where
-            if partner is None or is_empty:
-                add(Span(where, where, index))
+            partner, first = partners[index], offset(index)
+            if partner is None or (partner in keys and offset(partner) == first):
+                add(first, first, index)
             elif partner > index:
                 is_whole = partner in keys
-                stop = offset(self._position[partner]) if is_whole else len(chunk.source)
-                span = Span(where, stop, index, partner if is_whole else None)
-                add(span)
-                opened.append(span)
-                clipped |= not is_whole
+                last = offset(partner) if is_whole else len(chunk.source)
+                opened.append(add(first, last, index, partner if is_whole else None))
+                is_clipped |= not is_whole
             else:
                 opened.pop()
-        has_break = any(getattr(self._parts[index], "kind", None) == BREAK for index in keys)
-        return Inside(roots, clipped or has_break, keys)
-
-    def _is_inside(self, index, start, end):
-        position = self._position[index]
-        if start < position < end:
-            return True
-        partner = getattr(self._parts[index], "partner", None)
-        return (
-            partner is not None
-            and start < self._position[partner] < end
-            and start <= position <= end
-        )
+        has_break = any(getattr(self._pieces[index], "kind", None) == BREAK for index in keys)
+        return Inside(roots, is_clipped or has_break, keys)
 
     def write(self, escape):
-        """The translated segment, as it is written in the document.
+        """Returns the translated segment, as it is written in the document.
 
         Args:
             escape: function of a text to what is written for it.
@@ -116,38 +105,47 @@ class Assembly:
         self._out, self._escape, self.used = [], escape, []
         self._written, self._num_items, self._is_nested = [], 0, True
         self._line = 0  # Where the last line begins that ended within a sentence.
-        taken = set().union(*(inside.keys for inside in self.inside))
-        outside = [event for event in self.flat.events if event[1] not in taken]
+        inner = set().union(*(inside.keys for inside in self.inside))
+        outer = [event for event in self.flat.events if event[1] not in inner]
         position, number = 0, 0
         for chunk, inside in zip(self.chunks, self.inside, strict=True):
-            number = self._write_source(position, chunk.start, outside, number, chunk)
+            number = self._write_source(position, chunk.start, outer, number, chunk)
             self._write_chunk(chunk, inside)
             position = chunk.end
-        self._write_source(position, len(self.flat.text), outside, number, None)
+        self._write_source(position, len(self.flat.text), outer, number)
         return "".join(self._out)
 
     @property
     def is_complete(self):
-        """Whether each tag, mark and kept slice was written, once, and within the same tags."""
-        has_parts = sorted(self._written) == [index for _, index in self.flat.events]
-        return has_parts and self._is_nested and self._num_items == len(self.flat.items)
+        """Whether each tag, mark and protected slice was written, once, within the same tags."""
+        has_all = sorted(self._written) == [index for _, index in self.flat.events]
+        return has_all and self._is_nested and self._num_items == len(self.flat.items)
 
-    def _write_source(self, start, end, events, number, before):
+    def _write_source(self, start, end, events, number, next_chunk=None):
         """Writes what has no translation; returns the number of events that have been written."""
-        text = self.flat.text
+        text, virtual = self.flat.text, self.flat.virtual
         items = [*reversed(self.flat.items_in(start, end))]
-        virtual = self.flat.virtual
-        gap = [p for p in range(start, end) if p not in virtual]
+
+        def source(first, last):
+            return "".join(text[p] for p in range(first, last) if p not in virtual)
+
         has_events = number < len(events) and events[number][0] <= end
-        if before is not None and not has_events and self._out and start > 0:
-            space = self._space(text, start, gap, before)
-            if space is not None:
-                self._out.append(space)
+        if next_chunk is not None and not has_events and self._out and start > 0:
+            # White space between two sentences, where the scripts of both sides differ.
+            between, sign = source(start, end), self._out[-1][-1:]
+            after, is_spaceless = next_chunk.target[:1], SPACELESS_SIGN.match(text[start - 1])
+            is_joined = sign in _FULL_STOPS and SPACELESS_SIGN.match(after)
+            if between == " " and is_joined and not is_spaceless:
+                self._out.append("")
+                return number
+            is_new = is_spaceless and not SPACELESS_SIGN.match(sign) and after.isalnum()
+            if not between and is_new:
+                self._out.append("" if sign.isspace() else " ")
                 return number
         position = start
         while True:
             while number < len(events) and events[number][0] <= position:
-                self._part(events[number][1])
+                self._piece(events[number][1])
                 number += 1
             if position >= end:
                 return number
@@ -156,36 +154,21 @@ class Assembly:
                 self._out.append(self._raw(items.pop()))
                 continue
             stops = [end, *(item.start for item in items[-1:])]
-            stops += [where for where, _ in events[number : number + 1]]
-            stop = min(stops)
-            self._text("".join(text[p] for p in range(position, stop) if p not in virtual))
+            stop = min([*stops, *(event[0] for event in events[number : number + 1])])
+            self._text(source(position, stop))
             position = stop
 
-    def _space(self, text, start, gap, chunk):
-        """What stands for the white space between two sentences, where the scripts of both sides
-        differ; `None` if it stays.
-        """
-        between = "".join(text[p] for p in gap)
-        before, after = self._out[-1][-1:], chunk.target[:1]
-        is_spaceless = bool(SPACELESS_SIGN.match(text[start - 1]))
-        is_joined = before in _FULL_STOPS and SPACELESS_SIGN.match(after)
-        if between == " " and is_joined and not is_spaceless:
-            return ""
-        if not between and is_spaceless and not SPACELESS_SIGN.match(before) and after.isalnum():
-            return "" if before.isspace() else " "
-        return None
-
     def _write_chunk(self, chunk, inside):
-        target, spans = chunk.target, chunk.kept
-        if target == chunk.source and all(item.kind != TERM for _, _, item in spans):
+        target, items = chunk.target, chunk.items
+        if target == chunk.source and all(item.kind != TERM for _, _, item in items):
             # What was not translated stays as it is, with tags within words and wide spaces.
             events = [(self._position[index], index) for index in sorted(inside.keys)]
-            self._write_source(chunk.start, chunk.end, events, 0, None)
+            self._write_source(chunk.start, chunk.end, events, 0)
             return
-        atoms = [(*span[:2], chunk.offsets[span[2].start - chunk.start]) for span in spans]
+        atoms = [(*span, chunk.offsets[item.start - chunk.start]) for *span, item in items]
         marks = placed(chunk.source, target, inside.spans, atoms, inside.in_order)
         self._is_nested &= is_nested(marks, inside.spans, atoms, len(target))
-        position, pending = 0, list(spans)
+        position, pending = 0, list(items)
         for key, offset in [*marks, (None, len(target))]:
             while pending and pending[0][1] <= offset:
                 start, end, item = pending.pop(0)
@@ -196,8 +179,8 @@ class Assembly:
             position = max(position, offset)
             if key is None:
                 return
-            part = self._parts[key]
-            if getattr(part, "kind", None) == BREAK:
+            kind = getattr(self._pieces[key], "kind", None)
+            if kind == BREAK:
                 while len(self._out) > self._line and self._out[-1].isspace():
                     self._out.pop()
                 if len(self._out) > self._line:
@@ -205,31 +188,28 @@ class Assembly:
                 self._line = len(self._out) + 1
                 while position < len(target) and target[position] == " ":
                     position += 1
-            self._part(key)
+            self._piece(key)
             is_behind_space = target[max(0, offset - 1) : offset].isspace()
-            if is_behind_space and target[position : position + 1].strip() and self._is_spaced(key):
-                self._out.append(" ")  # Without the mark, the two spaces were one.
+            if kind == INLINE and is_behind_space and target[position : position + 1].strip():
+                # The mark has white space on both sides: without it, they were one space.
+                source = self._position[key]
+                is_spaced = self.flat.text[max(0, source - 1) : source].isspace()
+                if is_spaced and all(
+                    isinstance(piece, Text) and piece.text[:1].isspace()
+                    for piece in self._pieces[key + 1 : key + 2]
+                ):
+                    self._out.append(" ")
 
-    def _is_spaced(self, index):
-        """Whether a mark within a sentence has white space on both sides."""
-        mark, behind = self._parts[index], self._parts[index + 1 : index + 2]
-        where = self._position[index]
-        return (
-            getattr(mark, "kind", None) == INLINE
-            and self.flat.text[max(0, where - 1) : where].isspace()
-            and all(isinstance(part, Text) and part.text[:1].isspace() for part in behind)
-        )
-
-    def _part(self, index):
+    def _piece(self, index):
         self._written.append(index)
-        self._out.append(self._parts[index].raw)
+        self._out.append(self._pieces[index].raw)
 
     def _text(self, text):
         if text:
             self._out.append(self._escape(text))
 
-    def _raw(self, item, found=None):
-        """What is written for an item; `found` is what the model wrote for it."""
+    def _raw(self, item, target=None):
+        """Returns what is written for an item; `target` is what the model wrote for it."""
         self._num_items += 1
         if item.raw is not None:
             return item.raw
@@ -237,4 +217,4 @@ class Assembly:
             return self._escape(self.flat.text[item.start : item.end])
         self.used.append(item)
         forms = forms_of(item, self.flat.text)
-        return self._escape(found if found in forms else forms[0])
+        return self._escape(target if target in forms else forms[0])

@@ -3,9 +3,10 @@
 import bisect
 import itertools
 
-from kformer.documents.format import BOUNDARY, BREAK, Kept, Mark, Tag, Text
+from kformer.documents.format import BOUNDARY, BREAK, Kept, Text
 from kformer.documents.protected import HIDDEN, protected
 from kformer.documents.sentences import sentence_ends
+from kformer.documents.words import trimmed
 
 # How a slice is kept: it is hidden from the model, shown to it, or a term of the glossary.
 TERM = "term"
@@ -43,94 +44,71 @@ class Flattened:
     def __init__(self, segment, glossary=None):
         self.segment = segment
         self.events, self.virtual, self.items = [], set(), []
-        self.forced, self.breaks = set(), set()
-        self.text = self._join(segment.parts)
-        self._protect(glossary)
-
-    def _join(self, parts):
-        text = ""
-        for index, part in enumerate(parts):
-            if isinstance(part, Text):
-                text += part.text
-            elif isinstance(part, Kept):
-                self.items.append(Item(len(text), len(text) + len(part.raw), HIDDEN, part.raw))
-                text += part.raw
-            elif isinstance(part, Tag | Mark):
+        self._boundaries, text = set(), ""
+        for index, piece in enumerate(segment.pieces):
+            if isinstance(piece, Text):
+                text += piece.text
+            elif isinstance(piece, Kept):
+                self.items.append(Item(len(text), len(text) + len(piece.raw), HIDDEN, piece.raw))
+                text += piece.raw
+            else:
                 self.events.append((len(text), index))
-                kind = getattr(part, "kind", None)
+                kind = getattr(piece, "kind", None)
                 if kind in (BREAK, BOUNDARY):
                     self.virtual.add(len(text))
-                    (self.forced if kind == BOUNDARY else self.breaks).add(len(text))
+                    if kind == BOUNDARY:
+                        self._boundaries.add(len(text))
                     text += " "
-        return text
-
-    def _protect(self, glossary):
-        """Adds the items within the text. What a tag parts is none."""
-        own = sorted((item.start, item.end) for item in self.items)
-        found = [Item(start, end, kind) for start, end, kind in protected(self.text)]
-        others = [(item.start, item.end) for item in found]
-        if glossary is not None:
-            for start, end, entry in glossary.find(self.text):
-                if not any(_overlaps(taken, start, end) for taken in (own, others)):
-                    found.append(Item(start, end, TERM, None, entry))
-        positions = sorted(position for position, _ in self.events)
-        for item in found:
-            inside = bisect.bisect_left(positions, item.end) > bisect.bisect_right(
-                positions, item.start
-            )
-            overlaps = inside or _overlaps(own, item.start, item.end)
-            if not overlaps and not self._is_virtual(item):
+        self.text = text
+        # The items within the text. What a tag divides is none.
+        raw_slices = [(item.start, item.end) for item in self.items]
+        items = [Item(start, end, kind) for start, end, kind in protected(text)]
+        slices = [(item.start, item.end) for item in items]
+        for start, end, entry in [] if glossary is None else glossary.find(text):
+            if not _overlaps(raw_slices, start, end) and not _overlaps(slices, start, end):
+                items.append(Item(start, end, TERM, None, entry))
+        positions = [position for position, _ in self.events]
+        for item in items:
+            low = bisect.bisect_right(positions, item.start)
+            is_divided = bisect.bisect_left(positions, item.end) > low
+            is_divided = is_divided or not self.virtual.isdisjoint(range(item.start, item.end))
+            if not is_divided and not _overlaps(raw_slices, item.start, item.end):
                 self.items.append(item)
         self.items.sort(key=lambda item: item.start)
         self._starts = [item.start for item in self.items]
 
-    def _is_virtual(self, item):
-        return any(position in self.virtual for position in range(item.start, item.end))
-
     def sentences(self, language):
-        """The slices of the sentences, without the white space around them: a list of pairs."""
+        """Returns the slices of the sentences, without the white space around them, as pairs."""
         filled = list(self.text)
         for item in self.items:
             if item.kind == HIDDEN:
                 filled[item.start : item.end] = "X" + "x" * (item.end - item.start - 1)
-        filled = "".join(filled)
-        found, start = [], 0
-        for stop in sorted({*self.forced, len(filled)}):
-            for end in sentence_ends(filled[start:stop], language):
-                found.append(start + end)
+        filled, ends, start = "".join(filled), {0}, 0
+        for stop in sorted({*self._boundaries, len(filled)}):
+            ends |= {start + end for end in sentence_ends(filled[start:stop], language)}
             start = stop
-        pairs, start = [], 0
-        for end in sorted(set(found)):
-            first, last = self.trimmed(start, end)
-            if first < last:
-                pairs.append((first, last))
-            start = end
-        return pairs
+        return self.trimmed(itertools.pairwise(sorted(ends)))
 
-    def trimmed(self, start, end):
-        """A slice without the white space around it."""
-        while start < end and self.text[start].isspace():
-            start += 1
-        while end > start and self.text[end - 1].isspace():
-            end -= 1
-        return start, end
+    def trimmed(self, slices):
+        """Returns slices without the white space around them, and without empty ones."""
+        pairs = (trimmed(self.text, start, end) for start, end in slices)
+        return [(start, end) for start, end in pairs if start < end]
 
     def items_in(self, start, end):
-        """The items within a slice."""
+        """Returns the items within a slice."""
         first = bisect.bisect_left(self._starts, start)
         last = bisect.bisect_left(self._starts, end)
         return [item for item in self.items[first:last] if item.end <= end]
 
     def divided(self, start, end):
-        """A slice in parts: what stands between its items, and each item, as a list of pairs."""
+        """Returns a slice in pairs: what stands between its items, and each item."""
         cuts = {start, end}
         for item in self.items_in(start, end):
             cuts |= {item.start, item.end}
-        pairs = (self.trimmed(*pair) for pair in itertools.pairwise(sorted(cuts)))
-        return [pair for pair in pairs if pair[0] < pair[1]]
+        return self.trimmed(itertools.pairwise(sorted(cuts)))
 
 
-def _overlaps(taken, start, end):
+def _overlaps(slices, start, end):
     """Whether a slice overlaps one of a sorted list of slices that do not overlap each other."""
-    index = bisect.bisect_right(taken, start, key=lambda pair: pair[1])
-    return index < len(taken) and taken[index][0] < end
+    index = bisect.bisect_right(slices, start, key=lambda pair: pair[1])
+    return index < len(slices) and slices[index][0] < end

@@ -1,4 +1,4 @@
-"""What a format is: segments with their place in a text, and translations written at these places.
+"""The interface of a format: segments of a text, and translations written in their place.
 
 The text of a document is never written anew: a translation replaces the slice of its segment, and
 every other character stays.
@@ -29,7 +29,7 @@ class Tag:
 
     Attributes:
         raw: str. As it stands in the document.
-        partner: int. The index of the other side among the parts of the segment.
+        partner: int. The index of the other side among the pieces of the segment.
     """
 
     raw: str
@@ -62,14 +62,14 @@ class Segment:
 
     Attributes:
         start, end: int. The slice of the document that its translation replaces.
-        parts: tuple of `Text`, `Tag`, `Mark` and `Kept`, in their order. It is empty for text that
+        pieces: tuple of `Text`, `Tag`, `Mark` and `Kept`, in their order. It is empty for text that
             is not translated since it could not be read.
         format: `Format`, default `None`. That of the slice, if it is another than the document's.
     """
 
     start: int
     end: int
-    parts: tuple
+    pieces: tuple
     format: "Format | None" = None
 
 
@@ -129,21 +129,21 @@ class Format(abc.ABC):
 
 
 def edited(text, edits):
-    """A text with some slices replaced.
+    """Returns a text with some slices replaced.
 
     Args:
         text: str.
         edits: list of `Edit` that do not overlap.
     """
-    parts, position = [], 0
+    texts, position = [], 0
     for edit in sorted(edits, key=lambda edit: edit.start):
-        parts += [text[position : edit.start], edit.text]
+        texts += [text[position : edit.start], edit.text]
         position = edit.end
-    return "".join([*parts, text[position:]])
+    return "".join([*texts, text[position:]])
 
 
 def moved_back(position, edits):
-    """Where a position of an edited text, which is in no edit, was before.
+    """Returns where a position of an edited text, which is in no edit, was before.
 
     Args:
         position: int.
@@ -156,34 +156,30 @@ def moved_back(position, edits):
     return position
 
 
-def paired(parts, names):
-    """Parts whose tags know their partners; a tag without one, or within too many, is a boundary.
+def paired(pieces, names):
+    """Finds the partners of tags; a tag without one, or within too many, becomes a boundary.
 
     Args:
-        parts: list of parts. Tags among them have any partner.
+        pieces: list of pieces. Tags among them have any partner.
         names: dict of a tag's index to its name and whether it opens.
 
     Returns:
-        Tuple of parts.
+        Tuple of pieces.
     """
-    partner, opened, counts = {}, [], collections.Counter()
+    partner, opened, counts, pieces = {}, [], collections.Counter(), list(pieces)
     for index in sorted(names):
         name, opens = names[index]
         if opens:
             opened.append(index)
             counts[name] += 1
         elif counts[name]:
-            found = None
-            while found is None or names[found][0] != name:
-                found = opened.pop()
-                counts[names[found][0]] -= 1
+            start = None
+            while start is None or names[start][0] != name:
+                start = opened.pop()
+                counts[names[start][0]] -= 1
             if len(opened) < _MOST_NESTED:
-                partner |= {found: index, index: found}
-    return tuple(
-        part
-        if not isinstance(part, Tag)
-        else Tag(part.raw, partner[index])
-        if index in partner
-        else Mark(part.raw, BOUNDARY)
-        for index, part in enumerate(parts)
-    )
+                partner |= {start: index, index: start}
+    for index in names:
+        raw = pieces[index].raw
+        pieces[index] = Tag(raw, partner[index]) if index in partner else Mark(raw, BOUNDARY)
+    return tuple(pieces)

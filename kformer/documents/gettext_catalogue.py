@@ -5,7 +5,7 @@ import re
 from kformer.documents.format import BOUNDARY, BREAK, Edit, Format, Mark, Segment, Tag, Text, paired
 from kformer.documents.plain_text import PlainText
 from kformer.documents.sentences import language_tag
-from kformer.documents.words import has_letters
+from kformer.documents.words import has_letters, split
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 _VALUE = re.compile(
@@ -17,6 +17,9 @@ _VOID = ("br", "img", "hr", "wbr", "input")
 _CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]{2,40})")
 _HEADER = re.compile(r'^[ \t]*msgid[ \t]+""[ \t]*\r?\n(?=[ \t]*msgstr)', re.M)
 _LANGUAGE = re.compile(r'^([ \t]*)"Language:[^"\n]*\\n"', re.M)
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 
 
 class Catalogue(Format):
@@ -43,8 +46,8 @@ class Catalogue(Format):
         return re.fullmatch(rf"{_QUOTED}(?:\r?\n{_QUOTED})*", target) is not None
 
     def encoding(self, content):
-        found = _CHARSET.search(content[:10_000])
-        return found and found[1].decode("ascii")
+        match = _CHARSET.search(content[:10_000])
+        return match and match[1].decode("ascii")
 
     def encoded(self, text, encoding):
         try:
@@ -56,10 +59,10 @@ class Catalogue(Format):
     def language_edits(self, text, source, target):
         header = _HEADER.search(text)
         value = header and _VALUE.match(text, header.end())
-        found = value and _LANGUAGE.search(text, value.start(), value.end())
-        if target is not None and found:
+        match = value and _LANGUAGE.search(text, value.start(), value.end())
+        if target is not None and match:
             name = language_tag(target).replace("-", "_")
-            yield Edit(found.start(), found.end(), f'{found[1]}"Language: {name}\\n"')
+            yield Edit(*match.span(), f'{match[1]}"Language: {name}\\n"')
 
 
 class _Content(str):
@@ -97,59 +100,49 @@ def _values_of(text, begin, entry, unescape):
         return
     following = _STARTS_ENTRY.search(text, first.end())
     stop = following.start() if following else len(text)
-    for match in _VALUE.finditer(text, first.start(), stop):
-        content = "".join(re.findall(rf"{_QUOTED}", match[2]))
+    values = list(_VALUE.finditer(text, first.start(), stop))
+    for match in values:
+        content = "".join(re.findall(_QUOTED, match[2]))
         if unescape(content.replace('""', "").strip('"')):
             continue
         is_first = match[1] in ("msgstr", "msgstr[0]")
-        is_only = is_first and len(_VALUE.findall(text, first.start(), stop)) == 1
-        plural = entry.msgid_plural
-        source = plural if plural and (is_only or not is_first) else entry.msgid
+        is_singular = is_first and len(values) > 1
+        source = entry.msgid if is_singular else entry.msgid_plural or entry.msgid
         yield match.start(2), match.end(2), source
 
 
 def _segment(source, start, end, line_end):
-    """The segment of an entry: lines of its text are parted as in plain text."""
+    """Returns the segment of an entry: lines of its text are split as in plain text."""
     between = f'"{line_end}"'
-    parts, names, position = [Mark('"', BOUNDARY)], {}, 0
-    if "\n" in source.rstrip("\n"):
-        parts[0] = Mark(f'"{between}', BOUNDARY)
+    begin = f'"{between}' if "\n" in source.rstrip("\n") else '"'
+    pieces, names, position = [Mark(begin, BOUNDARY)], {}, 0
 
     def add_raw(text, kind=BOUNDARY):
         if text:
-            parts.append(Mark(_escaped(text).replace("\\n", "\\n" + between), kind))
+            pieces.append(Mark(_escaped(text).replace("\\n", "\\n" + between), kind))
 
-    for piece in PlainText().segments(source):
-        add_raw(source[position : piece.start])
-        for part in piece.parts:
-            if isinstance(part, Mark):
-                add_raw(part.raw, BREAK)
-            else:
-                _add_text(parts, names, part.text)
-        position = piece.end
+    for segment in PlainText().segments(source):
+        add_raw(source[position : segment.start])
+        for line in segment.pieces:
+            if isinstance(line, Mark):
+                add_raw(line.raw, BREAK)
+                continue
+            for piece in split(_TAG, line.text):
+                if isinstance(piece, str):
+                    pieces.append(Text(piece))
+                elif piece[1].lower() in _VOID or piece[0].endswith("/>"):
+                    pieces.append(Mark(piece[0].replace('"', '\\"')))
+                else:
+                    names[len(pieces)] = (piece[1].lower(), not piece[0].startswith("</"))
+                    pieces.append(Tag(_escaped(piece[0]), -1))
+        position = segment.end
     add_raw(source[position:])
-    if len(parts) > 1 and isinstance(parts[-1], Mark) and parts[-1].raw.endswith("\\n" + between):
-        parts[-1] = Mark(parts[-1].raw.removesuffix(between), BOUNDARY)
-    parts.append(Mark('"', BOUNDARY))
-    return Segment(start, end, paired(parts, names))
-
-
-def _add_text(parts, names, text):
-    position = 0
-    for match in [*_TAG.finditer(text), None]:
-        stop = len(text) if match is None else match.start()
-        if stop > position:
-            parts.append(Text(text[position:stop]))
-        if match is None:
-            return
-        if match[1].lower() in _VOID or match[0].endswith("/>"):
-            parts.append(Mark(match[0].replace('"', '\\"')))
-        else:
-            names[len(parts)] = (match[1].lower(), not match[0].startswith("</"))
-            parts.append(Tag(_escaped(match[0]), -1))
-        position = match.end()
+    last = pieces[-1]
+    if len(pieces) > 1 and isinstance(last, Mark) and last.raw.endswith("\\n" + between):
+        pieces[-1] = Mark(last.raw.removesuffix(between), BOUNDARY)
+    pieces.append(Mark('"', BOUNDARY))
+    return Segment(start, end, paired(pieces, names))
 
 
 def _escaped(text):
-    signs = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return "".join(signs.get(sign, sign) for sign in text)
+    return text.translate(_ESCAPES)

@@ -67,7 +67,7 @@ class Glossary:
         if not entry.source:
             raise ValueError("An entry of a glossary has no source: give a term.")
         for form in entry.source:
-            words = _words(form)
+            words = [form[start:end] for start, end, _ in tokens(form)]
             if not words:
                 raise ValueError(
                     f"The term {form!r} of a glossary has no word: give a term, or leave it out."
@@ -94,27 +94,22 @@ class Glossary:
         Returns:
             List of tuples of start, end and `Entry`, in the order of the text.
         """
-        places = tokens(text)
-        words = [text[start:end] for start, end, _ in places]
+        slices = tokens(text)
+        words = [text[start:end] for start, end, _ in slices]
         folded = [word.casefold() for word in words]
-        found, i = [], 0
+        terms, i = [], 0
         while i < len(words):
-            match = self._match(words, folded, i)
-            if match is None:
+            sizes = self._sizes.get(folded[i], ())
+            sides = [(size, *side) for size in sizes for side in ((words, True), (folded, False))]
+            keys = ((tuple(side[i : i + size]), matches_case) for size, side, matches_case in sides)
+            key = next((key for key in keys if key in self._entries), None)
+            if key is None:
                 i += 1
                 continue
-            size, entry = match
-            found.append((places[i][0], places[i + size - 1][1], entry))
+            size = len(key[0])
+            terms.append((slices[i][0], slices[i + size - 1][1], self._entries[key]))
             i += size
-        return found
-
-    def _match(self, words, folded, i):
-        for size in self._sizes.get(folded[i], ()):
-            for text, matches_case in ((words, True), (folded, False)):
-                term = tuple(text[i : i + size])
-                if (term, matches_case) in self._entries:
-                    return len(term), self._entries[term, matches_case]
-        return None
+        return terms
 
     @classmethod
     def load(cls, path) -> "Glossary":
@@ -149,31 +144,20 @@ class Glossary:
             if not line.strip() or line.startswith("#"):
                 continue
             try:
-                glossary._add(_entry_of_line(line))
+                source, target, case, *more = [each.strip() for each in f"{line}\t\t".split("\t")]
+                if len(more) > 2 or case not in ("", _CASE):
+                    raise ValueError(
+                        f"expected a source, a target and perhaps {_CASE}, with tabs between them, "
+                        f"but {line[:80]!r} was found."
+                    )
+                sides = [[form.strip() for form in side.split("|")] for side in (source, target)]
+                sides = [tuple(filter(None, side)) for side in sides]
+                glossary._add(Entry(*sides, case == _CASE))
             except ValueError as error:
                 raise ValueError(f"Line {number} of the glossary '{path}': {error}") from error
         return glossary
 
 
-def _entry_of_line(line):
-    columns = [column.strip() for column in line.split("\t")]
-    if len(columns) > 3 or (len(columns) == 3 and columns[2] not in ("", _CASE)):
-        raise ValueError(
-            f"expected a source, a target and perhaps {_CASE}, with tabs between them, but "
-            f"{line[:80]!r} was found."
-        )
-    source, target, case = [*columns, "", ""][:3]
-    return Entry(_forms(source), _forms(target), case == _CASE)
-
-
 def _entry(source, target=None, matches_case=False):
-    sides = [(side,) if isinstance(side, str) else tuple(side or ()) for side in (source, target)]
-    return Entry(*(tuple(form for form in side if form) for side in sides), bool(matches_case))
-
-
-def _forms(column):
-    return tuple(form.strip() for form in column.split("|") if form.strip())
-
-
-def _words(text):
-    return [text[start:end] for start, end, _ in tokens(text)]
+    sides = ([side] if isinstance(side, str) else side or () for side in (source, target))
+    return Entry(*(tuple(filter(None, side)) for side in sides), bool(matches_case))

@@ -92,8 +92,13 @@ class HTML(Format):
         return text.encode(encoding, _REFERENCES)
 
     def encoding(self, content):
-        found = _XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
-        return found and _web_codec(found[1].decode("ascii").lower())
+        match = _XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
+        if match is None:
+            return None
+        label = match[1].decode("ascii").lower().removeprefix("x-")
+        with contextlib.suppress(LookupError):
+            name = codecs.lookup(_WEB.get(label, label)).name
+            return _WEB.get(name, name)
 
     def language_edits(self, text, source, target):
         """Elements in another language than the page's keep it, as do those that stay."""
@@ -113,38 +118,26 @@ class HTML(Format):
                     start = token.start + len("<html")
                     yield Edit(start, start, f' lang="{tag}"')
             elif token.name == "meta":
-                is_it = token.attributes.get("http-equiv", "").lower() == "content-language"
-                values = {"content": token.attributes.get("content", "")} if is_it else {}
+                if token.attributes.get("http-equiv", "").lower() != "content-language":
+                    continue
+                values = ("content",)
             elif token.name in _VOID or not codes <= known:
                 continue
-            yield from _attribute_edits(text, token, values, tag)
-
-
-def _attribute_edits(text, token, names, value):
-    """Edits that set attributes of a tag; `None` takes them away."""
-    start = token.start + 1 + len(token.name)
-    for match in ATTRIBUTE.finditer(text, start, token.end - 1):
-        if (match[1] or "").lower() not in names:
-            continue
-        first = match.start()
-        if value is not None:
-            yield Edit(first, match.end(), f'{match[1]}="{value}"')
-            continue
-        while text[first - 1].isspace():
-            first -= 1
-        yield Edit(first, match.end(), "")
-
-
-def _web_codec(label):
-    label = label.removeprefix("x-")
-    with contextlib.suppress(LookupError):
-        name = codecs.lookup(_WEB.get(label, label)).name
-        return _WEB.get(name, name)
-    return None
+            start = token.start + 1 + len(token.name)
+            for match in ATTRIBUTE.finditer(text, start, token.end - 1):
+                first = match.start()
+                if (match[1] or "").lower() not in values:
+                    continue
+                if tag is not None:
+                    yield Edit(first, match.end(), f'{match[1]}="{tag}"')
+                    continue
+                while text[first - 1].isspace():
+                    first -= 1
+                yield Edit(first, match.end(), "")
 
 
 def _reference(error):
-    """A reference for what an encoding lacks, and its byte for what could not be read."""
+    """Returns a reference for what an encoding lacks, the byte for what could not be read."""
     is_byte = "\udc80" <= error.object[error.start] <= "\udcff"
     error.end = error.start + 1
     return codecs.lookup_error("surrogateescape" if is_byte else "xmlcharrefreplace")(error)
@@ -160,7 +153,16 @@ def segments_of(text, offset=0):
         text: str.
         offset: int, default 0. Its position in a document of another format.
     """
-    for run in _runs(list(html_tokens(text))):
+    # Slices and their kinds, between the ends of sentences that elements make. A kind is "text",
+    # "kept", "mark", "line", or a `Token` of an inline element.
+    runs = [[]]
+    for token, stop, is_whole, is_translated in _walk(list(html_tokens(text))):
+        kind = _kind(token, is_whole)
+        if kind is not None and (is_translated or is_whole):
+            runs[-1].append((token.start, stop, kind))
+        else:
+            runs.append([])
+    for run in runs:
         segment = _segment(text, run, offset)
         if segment is not None:
             yield segment
@@ -178,15 +180,14 @@ class _Open:
         return self._stack[-1][1] if self._stack else True
 
     def add(self, token):
-        self._stack.append((token.name, _is_translated(token, self.is_translated)))
-        self._count(token.name, 1)
-        self._enter(token.name, 1)
+        name = token.name
+        keys = (name, self._key(name))
+        self._stack.append((name, _is_translated(token, self.is_translated), keys))
+        self._change(name, keys, 1)
 
-    def _count(self, name, by):
-        self._counts[name] += by
-        self._counts[self._key(name)] += by
-
-    def _enter(self, name, by):
+    def _change(self, name, keys, by):
+        for key in keys:
+            self._counts[key] += by
         self._tables += by * (name == "table")
         self._barriers += by * (name in _BARRIERS)
 
@@ -198,19 +199,24 @@ class _Open:
         keys = map(self._key, names) if is_implied else names
         if not any(self._counts[key] for key in keys):
             return  # Known at once, however many elements are open.
-        while True:
-            name, _ = self._stack.pop()
-            self._enter(name, -1)
-            self._count(name, -1)
-            if name in names:
-                return
+        name = None
+        while name not in names:
+            name, _, keys = self._stack.pop()
+            self._change(name, keys, -1)
 
 
 def _walk(tokens):
     """Yields each token with the end of its slice, whether this is a whole element that is passed
     over, and whether the text there is translated.
     """
-    opened, position, ends = _Open(), 0, _ends_of_elements(tokens)
+    # For the index of each start tag that has an end tag, the index after this.
+    ends, starts = {}, collections.defaultdict(list)
+    for index, token in enumerate(tokens):
+        if token.kind == "start" and token.name not in _VOID and "/" not in token.attributes:
+            starts[token.name].append(index)
+        elif token.kind == "end" and starts[token.name]:
+            ends[starts[token.name].pop()] = index + 1
+    opened, position = _Open(), 0
     while position < len(tokens):
         token = tokens[position]
         end = position + 1
@@ -227,32 +233,16 @@ def _walk(tokens):
         position = end
 
 
-def _runs(tokens):
-    """Lists of pairs of a slice and its kind, between the ends of sentences that elements make.
-
-    A kind is "text", "kept", "mark", "line", or a `Token` of an inline element.
-    """
-    run = []
-    for token, stop, is_whole, is_translated in _walk(tokens):
-        kind = _kind(token, is_whole)
-        if kind is not None and (is_translated or is_whole):
-            run.append((token.start, stop, kind))
-        else:
-            yield run
-            run = []
-    yield run
-
-
 def _is_translated(token, is_around):
-    """Whether the text of an element is translated, by its attributes and those around it."""
-    chosen = (token.attributes.get("translate") or "").lower()
-    if chosen in ("yes", "no"):
-        return chosen == "yes"
+    """Returns whether the text of an element is translated, by its attributes and those around."""
+    value = (token.attributes.get("translate") or "").lower()
+    if value in ("yes", "no"):
+        return value == "yes"
     return is_around and not _NOT_TRANSLATED.search(token.attributes.get("class") or "")
 
 
 def _is_opaque(token):
-    """Whether an element is passed over as a whole."""
+    """Returns whether an element is passed over as a whole."""
     if token.kind != "start" or token.name in _VOID or "/" in token.attributes:
         return False
     is_inline = token.name in _INLINE
@@ -276,48 +266,47 @@ def _kind(token, is_whole):
     return token if token.name in _INLINE | _KEPT else None
 
 
-def _ends_of_elements(tokens):
-    """For the index of each start tag that has an end tag, the index after this."""
-    found, opened = {}, {}
-    for index, token in enumerate(tokens):
-        if token.kind == "start" and token.name not in _VOID and "/" not in token.attributes:
-            opened.setdefault(token.name, []).append(index)
-        elif token.kind == "end" and opened.get(token.name):
-            found[opened[token.name].pop()] = index + 1
-    return found
-
-
 def _segment(text, run, offset):
-    """The `Segment` of a run, without what stands around its text; `None` if it has none."""
+    """Returns the `Segment` of a run, without what stands around its text; `None` without text."""
     kinds = [kind for _, _, kind in run]
     texts = {i: text[slice(*run[i][:2])] for i, kind in enumerate(kinds) if kind == "text"}
-    if not any(has_letters(unescaped(found)) for found in texts.values()):
+    if not any(has_letters(unescaped(raw)) for raw in texts.values()):
         return None
-    shown = [i for i, kind in enumerate(kinds) if kind == "kept" or texts.get(i, "").strip()]
-    first, last = _widened(kinds, shown[0], shown[-1])
-    parts, names = [], {}
-    line_kinds = _line_kinds(kinds, texts, first, last)
+    first, last = _bounds(kinds, texts)
+    line_kinds, before, lines = {}, "", []
+    for index in range(first, last + 1):
+        if kinds[index] == "line":
+            lines.append((index, before))
+        elif kinds[index] == "text":
+            after = texts[index]
+            for line, before in lines:
+                # A sentence may go on after `<br>`.
+                is_one = before.strip() and after.lstrip()[:1].islower() and reads_on(before, after)
+                line_kinds[line] = BREAK if is_one else BOUNDARY
+            before, lines = after, []
+    pieces, names = [], {}
     for index in range(first, last + 1):
         start, end, kind = run[index]
         raw = text[start:end]
         if kind == "text":
-            parts.append(Text(unescaped(raw)))
+            pieces.append(Text(unescaped(raw)))
         elif kind == "kept":
-            parts.append(Kept(raw))
+            pieces.append(Kept(raw))
         elif kind == "line":
-            parts.append(Mark(raw, line_kinds[index]))
+            pieces.append(Mark(raw, line_kinds.get(index, BOUNDARY)))
         elif kind == "mark":
-            parts.append(Mark(raw))
+            pieces.append(Mark(raw))
         else:
-            names[len(parts)] = (kind.name, kind.kind == "start")
-            parts.append(Tag(raw, -1))
-    return Segment(run[first][0] + offset, run[last][1] + offset, paired(parts, names))
+            names[len(pieces)] = (kind.name, kind.kind == "start")
+            pieces.append(Tag(raw, -1))
+    return Segment(run[first][0] + offset, run[last][1] + offset, paired(pieces, names))
 
 
-def _widened(kinds, first, last):
-    """The slice of a run that has its text and the other side of each tag in it."""
-    partners = {}
-    opened = []
+def _bounds(kinds, texts):
+    """Returns the first and last index of a run's text, with the other side of each tag in it."""
+    shown = [i for i, kind in enumerate(kinds) if kind == "kept" or texts.get(i, "").strip()]
+    first, last = shown[0], shown[-1]
+    partners, opened = {}, []
     for i, kind in enumerate(kinds):
         if isinstance(kind, Token) and kind.kind == "start":
             opened.append(i)
@@ -326,25 +315,7 @@ def _widened(kinds, first, last):
             partners[partners[i]] = i
     pending = list(range(first, last + 1))
     while pending:
-        other = partners.get(pending.pop(), first)
-        pending += [*range(other, first), *range(last + 1, other + 1)]
-        first, last = min(first, other), max(last, other)
+        partner = partners.get(pending.pop(), first)
+        pending += [*range(partner, first), *range(last + 1, partner + 1)]
+        first, last = min(first, partner), max(last, partner)
     return first, last
-
-
-def _line_kinds(kinds, texts, first, last):
-    """Whether a sentence goes on after each `<br>`, by the texts around it."""
-    found, before, lines = {}, "", []
-    for index in range(first, last + 1):
-        if kinds[index] == "line":
-            lines.append((index, before))
-        elif kinds[index] == "text":
-            before = texts[index]
-            found |= {line: _line_kind(earlier, before) for line, earlier in lines}
-            lines = []
-    return found | {line: BOUNDARY for line, _ in lines}
-
-
-def _line_kind(before, after):
-    goes_on = before.strip() and after.lstrip()[:1].islower() and reads_on(before, after)
-    return BREAK if goes_on else BOUNDARY

@@ -60,7 +60,7 @@ def html_tokens(text):
     while (start := text.find("<", position)) >= 0:
         if not _TAG_START.match(text, start):
             stop = _end_of_other(text, start, last)
-            found = [] if stop is None else [Token("other", start, stop)]
+            tokens = [] if stop is None else [Token("other", start, stop)]
         elif start > last:
             break
         else:
@@ -68,21 +68,22 @@ def html_tokens(text):
             if tag is None:
                 pattern = _TAG_WITHOUT_QUOTES
                 tag = pattern.match(text, start)
-            ends = bool(num_foreign) or is_xml
-            found = list(_of_tag(text, tag, last, ends))
-            if found[0].name in _FOREIGN and "/" not in found[0].attributes:
-                num_foreign = max(0, num_foreign + (1 if found[0].kind == "start" else -1))
-        if found and start > begin:
+            tokens = list(_of_tag(text, tag, last, is_xml or num_foreign > 0))
+            if tokens[0].name in _FOREIGN and "/" not in tokens[0].attributes:
+                num_foreign = max(0, num_foreign + (1 if tokens[0].kind == "start" else -1))
+        if not tokens:
+            position = start + 1
+            continue
+        if start > begin:
             yield Token("text", begin, start)
-        yield from found
-        position = found[-1].end if found else start + 1
-        begin = position if found else begin
+        yield from tokens
+        begin = position = tokens[-1].end
     if begin < len(text):
         yield Token("text", begin, len(text))
 
 
 def _of_tag(text, tag, last, slash_ends):
-    """Yields the token of a tag, and what is text up to the end tag of its element."""
+    """Yields the token of a tag, and a script's or style's text up to its end tag."""
     kind, name = "end" if tag[1] else "start", tag[2].lower()
     attributes = {}
     for match in ATTRIBUTE.finditer(tag[3]):
@@ -103,7 +104,7 @@ def _of_tag(text, tag, last, slash_ends):
 
 
 def _end_of_other(text, start, last):
-    """Where a comment, declaration or instruction ends; `None` if it is none of these."""
+    """Returns where a comment, declaration or instruction ends; `None` if it is none of these."""
     if text.startswith("<!--", start):
         match = _COMMENT.match(text, start)
         return match.end() if match else len(text)
@@ -117,7 +118,7 @@ def _end_of_other(text, start, last):
 
 
 def unescaped(text):
-    """A text with the characters that its references stand for.
+    """Returns a text with the characters that its references stand for.
 
     Args:
         text: str.

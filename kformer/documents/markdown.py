@@ -10,14 +10,17 @@ import re
 
 from kformer.documents.format import BOUNDARY, BREAK, Format, Kept, Mark, Segment, Tag, Text, paired
 from kformer.documents.html_pages import HTML, segments_of
-from kformer.documents.words import has_letters
+from kformer.documents.words import has_letters, split
 
 # The ends of lines, as the parser counts them.
 _LINE_END = re.compile(r"\r\n?|\n")
 _FRONT = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*\r?$\n?", re.M | re.S)
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
-_NOTE = re.compile(r"\[\^[^\]\s]{1,80}\]:?|\[!(?:NOTE|TIP|WARNING|IMPORTANT|CAUTION)\]")
-_MATH = re.compile(r"\$\$[^$]{1,500}\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d)")
+_NOTE_OR_MATH = re.compile(
+    r"\[\^[^\]\s]{1,80}\]:?|\[!(?:NOTE|TIP|WARNING|IMPORTANT|CAUTION)\]"
+    r"|\$\$[^$]{1,500}\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d)"
+)
+_BREAK = re.compile(r"[ \t]*\\?\n[ \t]*")
 _HTML_NAME = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>")
 _HTML_VOID = ("br", "img", "hr", "wbr", "input")
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
@@ -55,9 +58,8 @@ class Markdown(Format):
         skipped = len(_LINE_END.findall(text, 0, front.end())) if front else 0
         starts = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
         body = "\n" * skipped + text[front.end() if front else 0 :]
-        tokens = self._parser.parse(body, self._references)
         row, block, cell = None, _Block(), _Cell(self._references)
-        for token in tokens:
+        for token in self._parser.parse(body, self._references):
             if token.type == "tr_open":
                 row = starts[token.map[0]] if token.map else None
             if token.type == "html_block":
@@ -81,21 +83,21 @@ class Markdown(Format):
         return self._signature(source) == self._signature(target)
 
     def _signature(self, text):
-        """What a block is made of, without its text."""
-        found = []
-        for token in self._parser.parse(_lines_alone(text), {"references": self._definitions()}):
-            found.append((token.type, token.tag))
+        """Returns what a block is made of, without its text."""
+        # The lines without what their quotation or list puts before them.
+        text = re.sub(rf"({_LINE_END.pattern})[ \t>]+", r"\1", text)
+        environment = {"references": self._references.get("references", {})}
+        kinds = []
+        for token in self._parser.parse(text, environment):
+            kinds.append((token.type, token.tag))
             for child in token.children or ():
                 if child.type in ("text", "text_special"):
                     continue
                 attributes = tuple(sorted(child.attrs.items()))
                 content = child.content if child.type in ("code_inline", "html_inline") else ""
-                found.append((child.type, child.tag, attributes, content))
+                kinds.append((child.type, child.tag, attributes, content))
         # Siblings may change their order, as words do.
-        return sorted(found, key=repr), [kind for kind, *_ in found if kind.endswith("break")]
-
-    def _definitions(self):
-        return self._references.get("references", {})
+        return sorted(kinds, key=repr), [kind for kind, *_ in kinds if kind.endswith("break")]
 
 
 class _Cell(Markdown):
@@ -113,19 +115,14 @@ class _Block(HTML):
 
 
 def _literal(text):
-    """A text whose signs make markup at most, which is looked for."""
+    """Escapes what would be read as another text. The rest at most makes markup, which is seen."""
     return _REFERENCE.sub(r"\\\g<0>", text)
 
 
 def escaped(text):
-    """A text whose signs mean nothing in Markdown."""
-    text = _SPECIAL.sub(lambda match: "\\" + match[0], text)
+    """Escapes characters only where they would form markup."""
+    text = _SPECIAL.sub(r"\\\g<0>", text)
     return _BLOCK_START.sub(r"\1\\\2", text) if not text[:1].isdigit() else text
-
-
-def _lines_alone(text):
-    """The lines of a segment without what its quotation or list puts before them."""
-    return re.sub(rf"({_LINE_END.pattern})[ \t>]+", r"\1", text)
 
 
 class _Walk:
@@ -139,183 +136,153 @@ class _Walk:
     """
 
     def __init__(self, text, starts, token, row):
-        self.text, self.token = text, token
-        self.positions = self._positions(starts, row)
-        self.end = row
-        if self.positions:
-            self.end = self.positions[-1] + 1
-        self.parts, self.names = [], {}
+        self.text, self.content, self._children = text, token.content, token.children
+        self.positions = self._positions(starts, token.map[0], row)
+        self.end = self.positions[-1] + 1 if self.positions else row
+        self.pieces, self.names = [], {}
         self._address, self._skipped = None, 0
 
-    def _positions(self, starts, row):
-        """The offset in the document of each character of the block's content, and of its end."""
-        found, first = [], self.token.map[0]
-        lines = self.token.content.split("\n")
-        for number, line in enumerate(lines):
-            if first + number >= len(starts) - 1:
+    def _positions(self, starts, first, row):
+        """Returns the offset in the document of each character of the content, and of its end."""
+        positions = []
+        for number, line in enumerate(self.content.split("\n"), first):
+            if number >= len(starts) - 1:
                 return None
-            begin, stop = starts[first + number], starts[first + number + 1]
-            at = self._find(line, begin if row is None else row, stop, row is not None)
-            if at < 0:
+            begin, stop = (starts[number] if row is None else row), starts[number + 1]
+            if row is None or "|" not in line:
+                offset = self.text.find(line, begin, stop)
+            else:
+                pattern = re.compile(re.escape(line).replace(r"\|", r"\\\|"))
+                match = pattern.search(self.text, begin, stop)
+                offset = match.start() if match else -1
+            if offset < 0:
                 return None
             for sign in line:
-                found.append(at)
-                at += 1 + (self.text[at] != sign)  # The parser takes the escapes of pipes off.
-            found.append(at)  # The end of the line.
-        return found
-
-    def _find(self, line, begin, stop, is_cell):
-        if not is_cell or "|" not in line:
-            return self.text.find(line, begin, stop)
-        pattern = re.compile(re.escape(line).replace(r"\|", r"\\\|"))
-        match = pattern.search(self.text, begin, stop)
-        return match.start() if match else -1
+                positions.append(offset)
+                # The parser takes the escapes of pipes off.
+                offset += 1 + (self.text[offset] != sign)
+            positions.append(offset)  # The end of the line.
+        return positions
 
     def segment(self):
-        """The `Segment`; `None` if the walk does not come to the end."""
+        """Returns the `Segment`; `None` if the walk does not come to the end."""
         if self.positions is None:
             return None
-        position = self._skipped = self._mark(_TASK, 0)
-        for child in self.token.children:
+        position = 0
+        if task := _TASK.match(self.content):
+            self.pieces.append(Mark(task[0], BOUNDARY))
+            position = self._skipped = task.end()
+        for child in self._children:
             position = self._step(child, position)
             if position is None:
                 return None
-        parts = [part for part in self.parts if not isinstance(part, Text) or part.text]
-        if position != len(self.token.content.rstrip()) and self.token.content[position:].strip():
-            return None
-        if len(parts) != len(self.parts):
+        if self.content[position:].strip() or Text("") in self.pieces:
             return None
         end = self.positions[min(position, len(self.positions) - 1)]
-        return Segment(self.positions[0], end, paired(self.parts, self.names))
+        return Segment(self.positions[0], end, paired(self.pieces, self.names))
 
-    def _mark(self, pattern, position):
-        found = pattern.match(self.token.content, position)
-        if not found:
-            return position
-        self.parts.append(Mark(found[0], BOUNDARY))
-        return found.end()
+    def _add(self, start, end, kind, *arguments):
+        """Adds a piece of a kind for a slice of the content; returns the end of the slice."""
+        raw = self.text[self.positions[start] : self.positions[end]]
+        self.pieces.append(kind(raw, *arguments))
+        return end
 
-    def _raw(self, start, end):
-        return self.text[self.positions[start] : self.positions[end]]
+    def _add_tag(self, start, end, name, opens):
+        self.names[len(self.pieces)] = (name, opens)
+        return self._add(start, end, Tag, -1)
 
     def _step(self, child, position):
-        """Adds the parts of one token; returns the position after it, `None` if it is missing."""
-        content = self.token.content
-        if self._address is not None and child.type == "text":
-            return position  # An address in angle brackets, which has been added as a whole.
-        if child.type == "text":
-            # The box of a task has been added; the parser takes it for text.
-            skipped = min(self._skipped, len(child.content))
-            self._skipped -= skipped
-            return self._text(child.content[skipped:], position)
-        if child.type == "text_special":
-            return self._literal(child.markup or child.content, position, Text(child.content))
-        if child.type in ("softbreak", "hardbreak"):
-            found = re.compile(r"[ \t]*\\?\n[ \t]*").match(content, position)
-            if not found:
+        """Adds the pieces of a token; returns the position after it, `None` if it is missing."""
+        content, kind, markup = self.content, child.type, child.markup
+        if kind == "text":
+            return self._text(child.content, position)
+        if kind in ("softbreak", "hardbreak"):
+            match = _BREAK.match(content, position)
+            return match and self._add(
+                position, match.end(), Mark, BREAK if kind == "softbreak" else BOUNDARY
+            )
+        if kind == "code_inline":
+            pattern = re.compile(rf"(?<!`){re.escape(markup)}(?!`)")
+            match = pattern.search(content, position + len(markup))
+            is_here = match and content.startswith(markup, position)
+            return self._add(position, match.end(), Kept) if is_here else None
+        if kind == "image":
+            end = _end_of_link(content, _end_of_label(content, position + 1))
+            return None if end is None else self._add(position, end, Mark)
+        if kind in ("link_open", "link_close") and markup in ("autolink", "linkify"):
+            if kind == "link_close":
+                end, self._address = self._address, None
+                return end
+            end = content.find(">", position)
+            if end < 0:
                 return None
-            raw = self._raw(position, found.end())
-            self.parts.append(Mark(raw, BREAK if child.type == "softbreak" else BOUNDARY))
-            return found.end()
-        if child.type == "code_inline":
-            pattern = rf"(?<!`){re.escape(child.markup)}(?!`)"
-            found = re.compile(pattern).search(content, position + len(child.markup))
-            if not content.startswith(child.markup, position) or not found:
-                return None
-            self.parts.append(Kept(self._raw(position, found.end())))
-            return found.end()
-        if child.type == "html_inline":
-            return self._html(child.content, position)
-        if child.type == "image":
-            end = _end_of_link(content, position + 1)
-            return None if end is None else self._literal(content[position:end], position, Mark(""))
-        if child.type in ("link_open", "link_close"):
-            return self._link(child, position)
-        if child.nesting:
-            opens = child.nesting == 1
-            return self._tag(child.markup, position, position + len(child.markup), child.tag, opens)
-        return None
+            self._address = self._add(position, end + 1, Kept)
+            return position
+        if kind == "link_close":
+            end = _end_of_link(content, position)
+            return None if end is None else self._add_tag(position, end, "a", False)
+        # What is left stands in the content as it is.
+        raw = {"text_special": markup or child.content, "html_inline": child.content}
+        raw = "[" if kind == "link_open" else raw.get(kind, markup)
+        end = position + len(raw)
+        if not raw or not content.startswith(raw, position):
+            return None
+        if kind == "text_special":
+            self.pieces.append(Text(child.content))
+            return end
+        if kind == "html_inline":
+            match = _HTML_NAME.fullmatch(raw)
+            name = match and match[2].lower()
+            if not match or match[3] or name in _HTML_VOID:
+                return self._add(position, end, Mark, *([BOUNDARY] if name == "br" else []))
+            return self._add_tag(position, end, "<" + name, not match[1])
+        if not child.nesting:
+            return None
+        name = "a" if kind == "link_open" else child.tag
+        return self._add_tag(position, end, name, child.nesting == 1)
 
     def _text(self, text, position):
         """Adds text, with the signs of footnotes and formulas in it."""
-        if not self.token.content.startswith(text, position):
-            stripped = text.lstrip()
-            if not self.token.content.startswith(stripped, position):
+        if self._address is not None:
+            return position  # An address in angle brackets, which has been added as a whole.
+        # The box of a task has been added; the parser takes it for text.
+        skipped = min(self._skipped, len(text))
+        self._skipped -= skipped
+        text = text[skipped:]
+        if not self.content.startswith(text, position):
+            text = text.lstrip()
+            if not self.content.startswith(text, position):
                 return None
-            text = stripped
-        start = 0
-        pattern = re.compile(f"{_NOTE.pattern}|{_MATH.pattern}")
-        for match in pattern.finditer(text):
-            if match.start() > start:
-                self.parts.append(Text(text[start : match.start()]))
-            is_note = match[0].startswith("[")
-            raw = self._raw(position + match.start(), position + match.end())
-            self.parts.append(Mark(raw) if is_note else Kept(raw))
-            start = match.end()
-        if text[start:]:
-            self.parts.append(Text(text[start:]))
+        for piece in split(_NOTE_OR_MATH, text):
+            if isinstance(piece, str):
+                self.pieces.append(Text(piece))
+            else:
+                start, end = (position + offset for offset in piece.span())
+                self._add(start, end, Mark if piece[0].startswith("[") else Kept)
         return position + len(text)
 
-    def _literal(self, raw, position, part):
-        if not self.token.content.startswith(raw, position) or not raw:
-            return None
-        if isinstance(part, Mark):
-            part = Mark(self._raw(position, position + len(raw)))
-        self.parts.append(part)
-        return position + len(raw)
 
-    def _html(self, raw, position):
-        found = _HTML_NAME.fullmatch(raw)
-        if not found or found[3] or found[2].lower() in _HTML_VOID:
-            is_line = bool(found) and found[2].lower() == "br"
-            end = self._literal(raw, position, Mark(raw))
-            if end is not None and is_line:
-                self.parts[-1] = Mark(self.parts[-1].raw, BOUNDARY)
-            return end
-        return self._tag(raw, position, position + len(raw), "<" + found[2].lower(), not found[1])
-
-    def _tag(self, raw, position, end, name, opens):
-        if not self.token.content.startswith(raw, position):
-            return None
-        self.names[len(self.parts)] = (name, opens)
-        self.parts.append(Tag(self._raw(position, end), -1))
-        return end
-
-    def _link(self, child, position):
-        content = self.token.content
-        if child.markup in ("autolink", "linkify"):
-            if child.type == "link_open":
-                end = content.find(">", position)
-                self.parts.append(Kept(self._raw(position, end + 1)))
-                self._address = end + 1
-                return position if end > 0 else None
-            end, self._address = self._address, None
-            return end
-        if child.type == "link_open":
-            return self._tag("[", position, position + 1, "a", True)
-        end = _end_of_link(content, position, at_end=True)
-        return None if end is None else self._tag(content[position:end], position, end, "a", False)
-
-
-def _end_of_link(content, position, at_end=False):
-    """Where a link or picture ends whose text begins, or ends, at a position."""
-    if not at_end:
-        depth = 0
-        while position < len(content):
-            sign = content[position]
-            if sign == "\\":
-                position += 1
-            depth += (sign == "[") - (sign == "]")
-            if sign == "]" and depth == 0:
-                break
+def _end_of_label(content, position):
+    """Returns where the text in brackets ends that begins at a position."""
+    depth = 0
+    while position < len(content):
+        sign = content[position]
+        if sign == "\\":
             position += 1
+        depth += (sign == "[") - (sign == "]")
+        if sign == "]" and depth == 0:
+            break
+        position += 1
+    return position
+
+
+def _end_of_link(content, position):
+    """Returns where a link or picture ends whose text ends at a position, or `None`."""
     if not content.startswith("]", position):
         return None
     position += 1
     if content.startswith("[", position):
         end = content.find("]", position)
         return end + 1 if end > 0 else None
-    if not content.startswith("(", position):
-        return position
-    found = _DESTINATION.match(content, position)
-    return found.end() if found else position
+    match = _DESTINATION.match(content, position)
+    return match.end() if match else position

@@ -51,12 +51,12 @@ def placed(source, target, spans, atoms=(), in_order=False):
         List of pairs of a key and its position in the translation, in the order in which they are
         written.
     """
-    work = _Placing(source, target, atoms, in_order)
-    return work.place(spans, 0, len(work.there))
+    placing = _Placing(source, target, atoms, in_order)
+    return placing.place(spans, 0, len(placing.target_tokens))
 
 
 def is_nested(marks, spans, atoms, length):
-    """Whether each atom stands within the same spans as in the sentence.
+    """Returns whether each atom stands within the same spans as in the sentence.
 
     Args:
         marks: what `placed` returned.
@@ -85,7 +85,7 @@ def with_children(spans):
 
 
 def word_ranges(source_words, target_words, phrases=()):
-    """Which words of a translation belong to each word of its source.
+    """Returns which words of a translation belong to each word of its source.
 
     Args:
         source_words, target_words: lists of str.
@@ -95,40 +95,34 @@ def word_ranges(source_words, target_words, phrases=()):
     Returns:
         List of pairs of start and end among the target's words, one for each source word.
     """
-    count, other = len(source_words), len(target_words)
-    ranges = [
-        (i * other // count, max(-(-(i + 1) * other // count), i * other // count + 1))
-        for i in range(count)
-    ]
     lower_source = [word.casefold() for word in source_words]
     lower_target = [word.casefold() for word in target_words]
-    counts, found_at = collections.Counter(lower_source), {}
+    ranges = _even_ranges(len(lower_source), len(lower_target))
+    counts, indices = collections.Counter(lower_source), {}
     for j, word in enumerate(lower_target):
-        found_at.setdefault(word, []).append(j)
+        indices.setdefault(word, []).append(j)
     for i, word in enumerate(lower_source):
-        found = found_at.get(word, ())
-        if counts[word] == 1 and len(found) == 1:
-            ranges[i] = (found[0], found[0] + 1)
+        if counts[word] == 1 and len(indices.get(word, ())) == 1:
+            ranges[i] = (indices[word][0], indices[word][0] + 1)
     for start, end, words in phrases:
         words = [word.casefold() for word in words]
-        first = _nearest(lower_target, words, ranges[start][0], found_at)
-        if first is not None:
+        starts, expected = indices.get(words[0], ()) if words else (), ranges[start][0]
+        middle = bisect.bisect_left(starts, expected)
+        near = starts[max(0, middle - _MOST_TRIED) : middle + _MOST_TRIED]
+        near = [first for first in near if lower_target[first : first + len(words)] == words]
+        if near:
+            first = min(near, key=lambda first: abs(first - expected))
             ranges[start:end] = [(first, first + len(words))] * (end - start)
     return ranges
 
 
-def _nearest(words, phrase, expected, found_at):
-    starts = found_at.get(phrase[0], ()) if phrase else ()
-    middle = bisect.bisect_left(starts, expected)
-    near = starts[max(0, middle - _MOST_TRIED) : middle + _MOST_TRIED]
-    return next(
-        (
-            start
-            for start in sorted(near, key=lambda start: abs(start - expected))
-            if words[start : start + len(phrase)] == phrase
-        ),
-        None,
-    )
+def _even_ranges(count, target_count):
+    """Returns the ranges of words that are in the same order on both sides."""
+    ranges = []
+    for i in range(count):
+        start = i * target_count // count
+        ranges.append((start, max(-(-(i + 1) * target_count // count), start + 1)))
+    return ranges
 
 
 def _holds(span, origin):
@@ -138,16 +132,17 @@ def _holds(span, origin):
 class _Placing:
     def __init__(self, source, target, atoms, in_order):
         self.source, self.target, self.in_order = source, target, in_order
-        self.here, self.there = tokens(source), tokens(target, [atom[:2] for atom in atoms])
+        self.source_tokens = tokens(source)
+        self.target_tokens = tokens(target, [atom[:2] for atom in atoms])
         origins = {start: origin for start, _, origin in atoms}
         self._atoms = [
             (index, origins[token[0]])
-            for index, token in enumerate(self.there)
+            for index, token in enumerate(self.target_tokens)
             if token[0] in origins
         ]
-        self._words_here, self._words_there = (
-            [i for i, (_, _, is_word) in enumerate(found) if is_word]
-            for found in (self.here, self.there)
+        self._source_words, self._target_words = (
+            [i for i, (_, _, is_word) in enumerate(side) if is_word]
+            for side in (self.source_tokens, self.target_tokens)
         )
         self._ranges = None
 
@@ -160,100 +155,101 @@ class _Placing:
         ranged = [(span, *self._range(span, low, high)) for span in spans]
         if not self.in_order:
             ranged.sort(key=lambda each: each[1] + each[2])
-        found, position = [], low
-        # Each of those that follow needs a token of its own.
-        left = high - sum(span.end > span.start for span in spans)
+        marks, position = [], low
+        # Each of the following spans needs a token of its own.
+        limit = high - sum(span.end > span.start for span in spans)
         for span, start, end in ranged:
             if span.end > span.start:
-                left += 1
-                start = max(position, min(start, left - 1))
-                end = max(start, min(max(end, start + 1), left), min(start + 1, high))
-                start, end = self._without_others(span, start, end, position, left)
+                limit += 1
+                start = max(position, min(start, limit - 1))
+                end = max(start, min(max(end, start + 1), limit), min(start + 1, high))
+                start, end = self._around_atoms(span, start, end, position, limit)
+                marks += self._written(span, start, end)
             else:
-                start = end = max(position, min(start, left))
-            found += self._written(span, start, end)
+                start = end = max(position, min(start, limit))
+                marks.append((span.opening, self._offset(start, span.start)))
             position = end
-        return found
+        return marks
 
     def _written(self, span, start, end):
-        if span.end == span.start:
-            return [(span.opening, self._offset(start, span.start))]
         inner = self.place(span.children, start, end)
-        first = self.there[start][0] if start < len(self.there) else len(self.target)
-        last = self.there[end - 1][1] if end > start else first
+        at_end = (len(self.target), len(self.target))
+        first = (self.target_tokens[start] if start < len(self.target_tokens) else at_end)[0]
+        last = self.target_tokens[end - 1][1] if end > start else first
         inner = [(key, min(max(offset, first), last)) for key, offset in inner]
-        before = [] if span.opening is None else [(span.opening, first)]
-        behind = [] if span.closing is None else [(span.closing, last)]
-        return before + inner + behind
+        marks = [(span.opening, first), *inner, (span.closing, last)]
+        return [(key, offset) for key, offset in marks if key is not None]
 
     def _offset(self, index, position):
-        """The position before a token, or after the one before it, as in the source."""
+        """Returns the position before a token, or after the one before it, as in the source."""
         follows_space = position == 0 or self.source[position - 1].isspace()
-        if index < len(self.there) and (follows_space or index == 0):
-            return self.there[index][0]
-        return self.there[index - 1][1] if index else len(self.target)
+        if index < len(self.target_tokens) and (follows_space or index == 0):
+            return self.target_tokens[index][0]
+        return self.target_tokens[index - 1][1] if index else len(self.target)
 
     def _token_ranges(self, spans):
-        """For each source token that is a word, the range of target tokens."""
-        here, there = self._words_here, self._words_there
-        if not here or not there:
+        """Returns for each source token that is a word the range of target tokens."""
+        source, target = self._source_words, self._target_words
+        if not source or not target:
             return {}
-        number = {token: word for word, token in enumerate(here)}
-        ranges = word_ranges(
-            [self.source[slice(*self.here[i][:2])] for i in here],
-            [self.target[slice(*self.there[i][:2])] for i in there],
-            [] if self.in_order else list(self._phrases(spans, number)),
-        )
         if self.in_order:
-            ranges = word_ranges(list("x" * len(here)), list("y" * len(there)))
+            ranges = _even_ranges(len(source), len(target))
+        else:
+            numbers = {token: word for word, token in enumerate(source)}
+            ranges = word_ranges(
+                [self.source[slice(*self.source_tokens[i][:2])] for i in source],
+                [self.target[slice(*self.target_tokens[i][:2])] for i in target],
+                self._phrases(spans, numbers),
+            )
         return {
-            here[word]: (there[start], there[end - 1] + 1)
+            source[word]: (target[start], target[end - 1] + 1)
             for word, (start, end) in enumerate(ranges)
         }
 
-    def _phrases(self, spans, number):
+    def _phrases(self, spans, numbers):
         for span in spans:
-            inside = [number[i] for i in self._inside(span) if i in number]
+            inside = [numbers[i] for i in self._inside(span) if i in numbers]
             if span.phrase and inside:
                 words = [span.phrase[a:b] for a, b, is_word in tokens(span.phrase) if is_word]
                 yield inside[0], inside[-1] + 1, words
-            yield from self._phrases(span.children, number)
+            yield from self._phrases(span.children, numbers)
 
     def _inside(self, span):
-        """The source's tokens of which most is within a span."""
-        low = bisect.bisect_right(self.here, span.start, key=lambda token: token[1])
-        high = bisect.bisect_left(self.here, span.end, key=lambda token: token[0])
+        """Returns the source's tokens that are within a span by more than half."""
+        low = bisect.bisect_right(self.source_tokens, span.start, key=lambda token: token[1])
+        high = bisect.bisect_left(self.source_tokens, span.end, key=lambda token: token[0])
         return [
             i
-            for i, (start, end, _) in enumerate(self.here[low:high], low)
+            for i, (start, end, _) in enumerate(self.source_tokens[low:high], low)
             if 2 * (min(end, span.end) - max(start, span.start)) > end - start
         ]
 
     def _range(self, span, low, high):
-        """The range of target tokens of a span."""
+        """Returns the range of target tokens of a span."""
         inside = self._inside(span)
         ranges = [self._ranges[i] for i in inside if i in self._ranges]
         if span.end == span.start or not ranges:
             return self._gap(span, low, high)
-        start, end = min(a for a, _ in ranges), max(b for _, b in ranges)
-        if not self.here[inside[-1]][2]:
+        start, end = min(first for first, _ in ranges), max(last for _, last in ranges)
+        if not self.source_tokens[inside[-1]][2]:
             end = self._next_word(end)
-        if not self.here[inside[0]][2]:
-            start = self._behind_word(start)
+        if not self.source_tokens[inside[0]][2]:  # It begins after the last word before it.
+            number = bisect.bisect_left(self._target_words, start)
+            start = self._target_words[number - 1] + 1 if number else 0
         start, end = max(low, min(start, high)), max(low, min(end, high))
-        own = [k for k, origin in self._atoms if _holds(span, origin) and low <= k < high]
-        return min([start, *own]), max([end, *(k + 1 for k in own)])
+        atoms = [k for k, origin in self._atoms if _holds(span, origin) and low <= k < high]
+        return min([start, *atoms]), max([end, *(k + 1 for k in atoms)])
 
-    def _without_others(self, span, start, end, low, high):
-        """A range cut down to a part without the atoms that stand outside of the span in the
-        source.
+    def _around_atoms(self, span, start, end, low, high):
+        """Returns a range cut down to a slice without the atoms that are outside of the span in
+        the source.
         """
         inside = {k: _holds(span, origin) for k, origin in self._atoms}
-        others = [k for k in range(start, end) if inside.get(k) is False]
-        if not others:
+        outer = [k for k in range(start, end) if inside.get(k) is False]
+        if not outer:
             return start, end
-        parts = [(a + 1, b) for a, b in itertools.pairwise([start - 1, *others, end])]
-        sizes = [(sum(inside.get(k, False) for k in range(*part)), part) for part in parts]
+        slices = [(a + 1, b) for a, b in itertools.pairwise([start - 1, *outer, end])]
+        sizes = [(sum(inside.get(k, False) for k in range(*each)), each) for each in slices]
         start, end = max(sizes, key=lambda each: (each[0], each[1][1] - each[1][0]))[1]
         if start == end:  # Beside the atom, rather than around nothing.
             if start > low and start - 1 not in inside:
@@ -264,24 +260,19 @@ class _Placing:
         return start, end
 
     def _gap(self, span, low, high):
-        """Where a span without words stands: after the word before it."""
-        before = bisect.bisect_right(self.here, span.start, key=lambda token: token[1])
-        number = bisect.bisect_left(self._words_here, before) - 1
+        """Returns where a span without words stands: after the word before it."""
+        before = bisect.bisect_right(self.source_tokens, span.start, key=lambda token: token[1])
+        number = bisect.bisect_left(self._source_words, before) - 1
         if number < 0 or not self._ranges:
             return low, low
-        word = self._words_here[number]
+        word = self._source_words[number]
         position = self._ranges[word][1]
         if word != before - 1:  # A sign stands between.
             position = self._next_word(position)
         return (max(low, min(position, high)),) * 2
 
     def _next_word(self, index):
-        """The index of the next word in the target, which may be the one at `index`."""
-        number = bisect.bisect_left(self._words_there, index)
-        found = self._words_there[number : number + 1]
-        return found[0] if found else len(self.there)
-
-    def _behind_word(self, index):
-        """The index after the last word of the target before `index`."""
-        number = bisect.bisect_left(self._words_there, index)
-        return self._words_there[number - 1] + 1 if number else 0
+        """Returns the index of the next word in the target, which may be the one at `index`."""
+        number = bisect.bisect_left(self._target_words, index)
+        words = self._target_words[number : number + 1]
+        return words[0] if words else len(self.target_tokens)

@@ -3,7 +3,7 @@
 import re
 
 from kformer.documents.format import BREAK, Format, Mark, Segment, Text
-from kformer.documents.words import SPACELESS_SIGN, has_letters
+from kformer.documents.words import SPACELESS_SIGN, has_letters, trimmed
 
 _ENDING = "\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 # A new page at the begin of a line is not a line of its own.
@@ -29,10 +29,9 @@ class PlainText(Format):
     endings = (".txt", ".text")
 
     def segments(self, text):
-        lines = [match.span() for match in _LINE.finditer(text) if match.end() > match.start()]
         pending, indent = [], ""
-        for start, end in lines:
-            line = _LINE_END.sub("", text[start:end])
+        for match in _LINE.finditer(text):
+            start, line = match.start(), _LINE_END.sub("", match[0])
             prefix = _PREFIX.match(line).end()
             cells = [m.span() for m in _CELL.finditer(line, prefix) if has_letters(m[0])]
             if pending and not (
@@ -40,7 +39,7 @@ class PlainText(Format):
             ):
                 yield joined(text, pending)
                 pending = []
-            slices = [trimmed(text, start + a, start + b) for a, b in cells]
+            slices = [trimmed(text, start + first, start + last) for first, last in cells]
             if len(slices) == 1:
                 pending.append(slices[0])
                 indent = text[start : slices[0][0]]
@@ -50,8 +49,11 @@ class PlainText(Format):
             yield joined(text, pending)
 
     def is_sound(self, source, target):
-        """Whether there are as many lines, and none is empty that was not."""
-        return _shape(source) == _shape(target)
+        """Returns whether there are as many lines, and none is empty that was not."""
+        shapes = [
+            [not line.strip("> \t") for line in _LINE_END.split(text)] for text in (source, target)
+        ]
+        return shapes[0] == shapes[1]
 
 
 class Lines(Format):
@@ -69,13 +71,9 @@ class Lines(Format):
                 yield joined(text, slices)
 
 
-def _shape(text):
-    return [not line.strip("> \t") for line in _LINE_END.split(text)]
-
-
 def goes_on(text, pending, indent, start, prefix, line):
-    """Whether the sentence of the lines before goes on in a line; `indent` is what stands before
-    the last of them.
+    """Returns whether the sentence of the lines before goes on in a line; `indent` is what stands
+    before the last of them.
     """
     first, last = pending[-1]
     between = text[last:start]
@@ -91,7 +89,7 @@ def goes_on(text, pending, indent, start, prefix, line):
 
 
 def reads_on(before, after):
-    """Whether a sentence goes on from one line to the next, by what stands there."""
+    """Returns whether a sentence goes on from one line to the next."""
     last, sign = before.rstrip()[-1:], after.lstrip()[:1]
     if sign.islower() and last not in ".!?。！？":
         return True
@@ -104,20 +102,11 @@ def reads_on(before, after):
 
 
 def joined(text, slices):
-    """A segment of slices of lines, with the ends of lines between them."""
-    parts, position = [], None
+    """Returns the segment of slices of lines, with the ends of lines between them."""
+    pieces, position = [], None
     for start, end in slices:
         if position is not None:
-            parts.append(Mark(text[position:start], BREAK))
-        parts.append(Text(text[start:end]))
+            pieces.append(Mark(text[position:start], BREAK))
+        pieces.append(Text(text[start:end]))
         position = end
-    return Segment(slices[0][0], slices[-1][1], tuple(parts))
-
-
-def trimmed(text, start, end):
-    """A slice without the white space around it."""
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
+    return Segment(slices[0][0], slices[-1][1], tuple(pieces))

@@ -43,7 +43,7 @@ _BEHIND = ".,;:!?)]}'\"»”’…*_"
 
 
 def protected(text):
-    """The slices of a text that come out as they went in.
+    """Returns the slices of a text that come out as they went in.
 
     Args:
         text: str.
@@ -52,28 +52,26 @@ def protected(text):
         List of tuples of start, end and kind, in their order: `HIDDEN` for what a model need not
         see, such as an address, `VISIBLE` for a number with its unit.
     """
-    found = []
+    slices = [(*match.span(), VISIBLE) for match in _VISIBLE.finditer(text)]
     for match in _HIDDEN.finditer(text):
-        end = match.end()
-        if "://" in match[0] or match[0].startswith("www."):
-            end = match.start() + len(_without_end(match[0]))
-        found.append((match.start(), end, HIDDEN))
-    for match in _VISIBLE.finditer(text):
-        found.append((match.start(), match.end(), VISIBLE))
-    found.sort()
-    kept = []
-    for each in found:
-        if not kept or each[0] >= kept[-1][1]:
-            kept.append(each)
-    return kept
+        end, address = match.end(), match[0]
+        if "://" in address or address.startswith("www."):
+            # Without what ends the sentence, and brackets that were not opened.
+            num_closed = address.count(")") - address.count("(")
+            while end > match.start() and text[end - 1] in _BEHIND:
+                if text[end - 1] == ")":
+                    if num_closed <= 0:
+                        break
+                    num_closed -= 1
+                end -= 1
+        slices.append((match.start(), end, HIDDEN))
+    return without_overlaps(sorted(slices))
 
 
-def _without_end(address):
-    end, closed = len(address), address.count(")") - address.count("(")
-    while end and address[end - 1] in _BEHIND:
-        if address[end - 1] == ")":
-            if closed <= 0:
-                break
-            closed -= 1
-        end -= 1
-    return address[:end]
+def without_overlaps(slices):
+    """Returns sorted slices without those that overlap one before them."""
+    chosen = []
+    for each in slices:
+        if not chosen or each[0] >= chosen[-1][1]:
+            chosen.append(each)
+    return chosen

@@ -1,6 +1,7 @@
 """Splits text into sentences: `sentencex`, and exceptions of our own."""
 
 import functools
+import itertools
 import re
 
 from kformer.documents.abbreviations import BEFORE, ENDING, STARTERS
@@ -32,6 +33,7 @@ _SPEECH_ZH = re.compile(
 _GOES_ON_ZH = re.compile(r"[，、；：]|然后|就|便|接着|于是|随后")
 _OPENED_ZH = re.compile(r"[：:，,]\s*[“「『\"][^“”「」『』\"]*[”」』\"]$")
 _CHINESE_END = re.compile(r"[。！？][”’」』）】》]*(?=[^。！？”’」』）】》，、；：])")
+_END = re.compile(r"[.!?…][\"'”’»)]*\s+(?=[\"'„“«(¡¿]*([^\W\d_][\w'’]*))")
 _LOWER_AFTER = re.compile(r"[\s\u2013\u2014-]*(?:\W\s*)?[a-zà-öø-ÿœ]")
 
 
@@ -64,33 +66,45 @@ def split_sentences(text, language="en"):
 
 
 def sentence_ends(text, language="en"):
-    """Where sentences end, with the white space after them: a list of int, the last is the length.
+    """Returns where sentences end, with the white space after them: a list of int, the last is the
+    length.
 
     Args:
         text, language: those of `split_sentences`.
     """
     if not text:
         return []
-    language = two_letters(language)
-    found, start = set(), 0
-    for stop in [*_cuts(text), len(text)]:
-        found |= {start + b["end_index"] for b in _boundaries(language, text[start:stop])}
-        start = stop
-    found |= _missed(text, language)
+    try:
+        import sentencex
+    except ImportError as error:
+        raise ImportError(
+            "Documents are split into sentences by sentencex: run `pip install "
+            '"kformer[documents]"`.'
+        ) from error
+    language, chinese_ends = two_letters(language), list(_CHINESE_END.finditer(text))
+    # A long text is divided before the splitter reads it.
+    starts = [0]
+    for match in chinese_ends:
+        if match.end() - starts[-1] >= _MOST_AT_ONCE:
+            starts.append(match.end())
+    ends = {match.end() for match in chinese_ends}
+    for start, stop in itertools.pairwise([*starts, len(text)]):
+        boundaries = sentencex.get_sentence_boundaries(language, valid(text[start:stop]))
+        ends |= {start + boundary["end_index"] for boundary in boundaries}
+    ends |= set(_missed(text, language))
     begin = len(text) - len(text.lstrip())
-    ends = [end for end in sorted(found) if begin < end < len(text)]
-    kept = [end for end in ends if not _is_within(text, end, language)]
-    return [*kept, len(text)]
+    ends = [end for end in sorted(ends) if begin < end < len(text)]
+    return [*(end for end in ends if not _is_within(text, end, language)), len(text)]
 
 
 def two_letters(code):
-    """The code of a language in two letters where there is one: "de" for "de_DE" or "deu_Latn"."""
+    """Returns the code of a language in two letters, if there is one: "de" for "deu_Latn"."""
     code = (code or "en").replace("-", "_").split("_")[0].lower()
     return _TWO_LETTERS.get(code, code)
 
 
 def language_tag(code):
-    """The code of a language as web pages have it: "de" for "deu_Latn", "zh-CN" for "zh_CN"."""
+    """Returns the code of a language as on web pages: "de" for "deu_Latn", "zh-CN" for "zh_CN"."""
     first, *others = code.replace("_", "-").split("-")
     short = two_letters(first) if first != "yue" else first
     # What goes without saying: the script of most, and no country of mBART.
@@ -107,26 +121,6 @@ _TWO_LETTERS = dict(
 )
 
 
-def _cuts(text):
-    """Where a long text is parted before the splitter reads it."""
-    start = 0
-    for match in _CHINESE_END.finditer(text):
-        if match.end() - start >= _MOST_AT_ONCE:
-            start = match.end()
-            yield start
-
-
-def _boundaries(language, text):
-    try:
-        import sentencex
-    except ImportError as error:
-        raise ImportError(
-            "Documents are split into sentences by sentencex: run `pip install "
-            '"kformer[documents]"`.'
-        ) from error
-    return sentencex.get_sentence_boundaries(language, valid(text))
-
-
 @functools.lru_cache(maxsize=64)
 def _words(table, language):
     tables = {"before": BEFORE, "ending": ENDING, "starters": STARTERS}
@@ -134,95 +128,85 @@ def _words(table, language):
 
 
 def _abbreviation(text):
-    """The abbreviation that a text ends with, without its last period and spaces."""
-    found = _LAST_WORD.search(text.rstrip(), max(0, len(text) - 60))
-    if not found or not found[0].endswith("."):
+    """Returns the abbreviation that a text ends with, without its last period and spaces."""
+    match = _LAST_WORD.search(text.rstrip(), max(0, len(text) - 60))
+    if not match or not match[0].endswith("."):
         return ""
-    return re.sub(r"[ \u00a0]", "", found[0][:-1])
+    return re.sub(r"[ \u00a0]", "", match[0][:-1])
 
 
 def _missed(text, language):
-    """Ends that the splitter missed: behind an abbreviation, before what begins a sentence."""
-    found = set()
-    for match in re.finditer(r"[.!?…][\"'”’»)]*\s+(?=[\"'„“«(¡¿]*([^\W\d_][\w'’]*))", text):
+    """Yields ends that the splitter missed: after an abbreviation, before a word that begins a
+    sentence.
+    """
+    for match in _END.finditer(text):
         word = re.split("['’]", match[1])[0]
         before = text[max(0, match.start() - _CONTEXT) : match.start() + 1]
         if not word[0].isupper():
             continue
         opened = before.rfind("(")
         is_apart = opened == 0 or before[:opened].rstrip()[-1:] in tuple(".!?")
-        if ")" in match[0] and opened >= 0 and is_apart:
-            found.add(match.end())
+        is_end = ")" in match[0] and opened >= 0 and is_apart
         short = _abbreviation(before[-80:])
         is_sure = short in _words("ending", language) and not text[match.end()].isalpha()
-        if short in ("etc", "usw") and language != "de":
-            is_sure = True
-        if is_sure and text[match.start()] == ".":
-            found.add(match.end())
-        if word not in _words("starters", language):
-            continue
-        if text[match.start()] != "." or _ends_sentence(before, language):
-            found.add(match.end())
-    found |= {match.end() for match in _CHINESE_END.finditer(text)}
-    return found
+        is_sure = is_sure or (short in ("etc", "usw") and language != "de")
+        is_period = text[match.start()] == "."
+        is_start = word in _words("starters", language)
+        if (
+            is_end
+            or (is_sure and is_period)
+            or (is_start and (not is_period or _ends_sentence(before, language)))
+        ):
+            yield match.end()
 
 
 def _ends_sentence(before, language):
+    """Returns whether a period after an abbreviation, or another word, may end a sentence."""
     short = _abbreviation(before[-80:])
-    tails = {short, short.split(".")[-1]} | {short[i:] for i in range(len(short))}
-    ending = _words("ending", language)
-    if any(tail in ending for tail in tails if short == tail or short.endswith("." + tail)):
+    # The abbreviation, and what follows a period in it.
+    tails = [short, *(short[i + 1 :] for i, sign in enumerate(short) if sign == ".")]
+    if not _words("ending", language).isdisjoint(tails):
         return True
     # Any other word: a sentence ends there, if it is neither an abbreviation nor an initial.
-    last = short.split(".")[-1]
+    last = tails[-1]
     return "." not in short and len(last) > 3 and last not in _words("before", language)
 
 
 def _is_within(text, end, language):
-    """Whether an end that was found stands within a sentence."""
+    """Returns whether an end is within a sentence."""
     whole = text[max(0, end - _CONTEXT) : end]
     before, after = whole.rstrip(), text[end : end + _CONTEXT].lstrip()
     if "\n\n" in whole[len(before) :]:
         return False
-    mark = before.rstrip(_CLOSERS)[-1:]
     if language in ("zh", "ja") or SPACELESS_SIGN.match(before[-1:]):
-        return _is_within_chinese(before, after)
-    if mark in "!?…" and _LOWER_AFTER.match(after) and not SPACELESS_SIGN.match(mark):
+        if _LATIN_INITIAL.search(before[-6:]):
+            return True
+        if before.endswith("."):
+            return _is_abbreviated(before, after, "en")
+        if before[-1:] in '”」』"' and before[-2:-1] in "。！？…":
+            if _OPENED_ZH.search(before[-200:]):
+                return bool(_GOES_ON_ZH.match(after))
+            return bool(_SPEECH_ZH.match(after[:24]) or _GOES_ON_ZH.match(after))
+        return before.endswith("…") and after[:1] not in ("“", "「")
+    if before.rstrip(_CLOSERS)[-1:] in "!?…" and _LOWER_AFTER.match(after):
         return True
-    if not before.endswith("."):
-        return False
-    return _is_abbreviated(before, after, language)
-
-
-def _is_within_chinese(before, after):
-    if _LATIN_INITIAL.search(before[-6:]):
-        return True
-    if before.endswith("."):
-        return _is_abbreviated(before, after, "en")
-    if before[-1:] in '”」』"' and before[-2:-1] in "。！？…":
-        if _OPENED_ZH.search(before[-200:]):
-            return bool(_GOES_ON_ZH.match(after))
-        return bool(_SPEECH_ZH.match(after[:24]) or _GOES_ON_ZH.match(after))
-    return before.endswith("…") and after[:1] not in ("“", "「") and not before.endswith("。")
+    return before.endswith(".") and _is_abbreviated(before, after, language)
 
 
 def _is_abbreviated(before, after, language):
-    """Whether the period that a text ends with belongs to an abbreviation, and what follows to the
-    same sentence.
-    """
+    """Returns whether this full stop does not end a sentence (an abbreviation, for instance)."""
     next_word = re.match(r"[\"'„“«(]*([^\W_]*)", after)[1]
     short = _abbreviation(before[-80:])
     last = short.split(".")[-1].split("-")[-1]
-    if next_word in _words("starters", language) and _ends_sentence(before, language):
+    is_start = next_word in _words("starters", language)
+    if is_start and _ends_sentence(before, language):
         return False
-    known = _words("before", language)
-    if {short, last, short[:1].lower() + short[1:]} & known:
+    if not _words("before", language).isdisjoint((short, last, short[:1].lower() + short[1:])):
         # "No." is also an answer.
         return next_word[:1].isdigit() or last not in _ALSO_WORDS
     if next_word[:1].islower():
         return True
-    if _INITIALS.search(before[-20:]) and next_word not in _words("starters", language):
+    if _INITIALS.search(before[-20:]) and not is_start:
         return not (last == "I" and language == "en")
-    if language in ("de", "da", "nb", "cs", "pl") and _ORDINAL.search(before[-6:]):
-        return next_word in _GERMAN_DATE.split() or next_word[:1].islower()
-    return False
+    is_ordinal = language in ("de", "da", "nb", "cs", "pl") and _ORDINAL.search(before[-6:])
+    return bool(is_ordinal) and next_word in _GERMAN_DATE.split()

@@ -3,9 +3,9 @@
 import re
 
 from kformer.documents.format import BREAK, Edit, Format, Mark, Segment, Tag, Text, paired
-from kformer.documents.plain_text import reads_on, trimmed
+from kformer.documents.plain_text import reads_on
 from kformer.documents.sentences import language_tag
-from kformer.documents.words import has_letters
+from kformer.documents.words import has_letters, split, trimmed
 
 _TIME = r"\d{1,4}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?"
 _HEAD = re.compile(
@@ -19,6 +19,7 @@ _LANGUAGE = re.compile(
 )
 _LINE = re.compile(r"[^\r\n]+")
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>\r\n]*)?>|\{\\[^{}\r\n]*\}")
+_ENDS = '.!?…:"”»。！？♪'
 _SPEAKER = re.compile(r"(?:[-–—]\s*|[A-Z][A-Z .]{1,20}:\s+)")
 
 
@@ -33,35 +34,34 @@ class Subtitles(Format):
     endings = (".srt",)
 
     def segments(self, text):
-        heads = list(_HEAD.finditer(text))
+        starts = [match.span() for match in _HEAD.finditer(text)]
+        stops = [start for start, _ in starts[1:]] + [len(text)]
         pending = []
-        for head, following in zip(heads, [*heads[1:], None], strict=False):
-            stop = len(text) if following is None else following.start()
-            for match in _LINE.finditer(text, head.end(), stop):
+        for (_, begin), stop in zip(starts, stops, strict=False):
+            for match in _LINE.finditer(text, begin, stop):
                 start, end = trimmed(text, *match.span())
                 speaker = _SPEAKER.match(text, start, end)
                 start = speaker.end() if speaker else start
-                plain = _TAG.sub("", text[start:end])
-                if not has_letters(plain):
+                line = _TAG.sub("", text[start:end])
+                if not has_letters(line):
                     continue
-                if pending and (speaker or not self._goes_on(text, pending[-1], plain)):
-                    yield _segment(text, pending)
-                    pending = []
+                if pending:
+                    before = _TAG.sub("", text[slice(*pending[-1])])
+                    # Lines of subtitles are short: one that does not end a sentence goes on.
+                    goes_on = reads_on(before, line) or before.rstrip()[-1:] not in _ENDS
+                    if speaker or not goes_on:
+                        yield _segment(text, pending)
+                        pending = []
                 pending.append((start, end))
         if pending:
             yield _segment(text, pending)
 
     def language_edits(self, text, source, target):
-        found = _LANGUAGE.match(text)
-        if found and target is None:
-            yield Edit(*found.span("line"), "")
-        elif found:
-            yield Edit(found.end("name"), found.end("line"), language_tag(target))
-
-    def _goes_on(self, text, before, plain):
-        said = _TAG.sub("", text[slice(*before)])
-        # Lines of subtitles are short: a line that does not end a sentence goes on.
-        return reads_on(said, plain) or said.rstrip()[-1:] not in '.!?…:"”»。！？♪'
+        match = _LANGUAGE.match(text)
+        if match and target is None:
+            yield Edit(*match.span("line"), "")
+        elif match:
+            yield Edit(match.end("name"), match.end("line"), language_tag(target))
 
     def escapes(self):
         # SRT has no escapes: what looks like a tag in a translation is left out.
@@ -81,24 +81,18 @@ def _shape(text):
 
 
 def _segment(text, slices):
-    """A segment of slices of lines, and of what stands between them."""
-    parts, names, position = [], {}, None
+    """Returns the segment of slices of lines, and of what stands between them."""
+    pieces, names, position = [], {}, None
     for start, end in slices:
         if position is not None:
-            between = text[position:start]
-            parts.append(Mark(between, BREAK))
-        position = start
-        for match in [*_TAG.finditer(text, start, end), None]:
-            stop = end if match is None else match.start()
-            if stop > position:
-                parts.append(Text(text[position:stop]))
-            if match is None:
-                break
-            if match[1]:
-                names[len(parts)] = (match[1].lower(), not match[0].startswith("</"))
-                parts.append(Tag(match[0], -1))
+            pieces.append(Mark(text[position:start], BREAK))
+        for piece in split(_TAG, text, start, end):
+            if isinstance(piece, str):
+                pieces.append(Text(piece))
+            elif piece[1]:
+                names[len(pieces)] = (piece[1].lower(), not piece[0].startswith("</"))
+                pieces.append(Tag(piece[0], -1))
             else:
-                parts.append(Mark(match[0]))
-            position = match.end()
+                pieces.append(Mark(piece[0]))
         position = end
-    return Segment(slices[0][0], slices[-1][1], paired(parts, names))
+    return Segment(slices[0][0], slices[-1][1], paired(pieces, names))

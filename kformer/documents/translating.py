@@ -1,11 +1,12 @@
-"""Documents through a translator: `translate_document`, and the method `document`."""
+"""Documents through a translator."""
 
 import codecs
 import contextlib
-from typing import AnyStr, NamedTuple
+from typing import NamedTuple
 
 from kformer.documents.formats import format_named
-from kformer.documents.model import Model
+from kformer.documents.job import Answer
+from kformer.documents.words import one_line, tokens
 from kformer.documents.work import Report, translated
 
 _BOMS = (
@@ -13,6 +14,8 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# Texts above this length are divided before a model has seen them, where no tokenizer is at hand.
+_MOST_CHARACTERS = 2000
 # An encoding that reads it otherwise is not the one of a document that names it in ASCII.
 _ASCII = r"<+AGE-\u0041~~>"
 
@@ -64,110 +67,136 @@ def translate_document(
         ValueError: the format is unknown, or the document is not valid in it.
         ImportError: a package of the extra `documents` is not installed.
     """
-    chosen = format_named(format)
-    source_language = source_language or _language(translator, "source")
-    target_language = target_language or _language(translator, "target")
-    content, write = _decoded(text, chosen)
-    model, done, step = Model(translator, options), 0, None
+    format = format_named(format)
+    content, write = _decoded(text, format)
+    tokenizer = getattr(translator, "tokenizer", None)
+    model, done, answers = Model(translator, options), 0, None
     work = translated(
         content,
-        chosen,
+        format,
         model,
-        source_language=source_language,
-        target_language=target_language,
+        source_language=source_language or getattr(tokenizer, "source_language", None),
+        target_language=target_language or getattr(tokenizer, "target_language", None),
         glossary=glossary,
     )
     while True:
         try:
-            requests = work.send(step)
+            requests = work.send(answers)
         except StopIteration as end:
-            found, report = end.value
-            return DocumentTranslation(write(found), report)
-        step = model.translate(requests)
+            translation, report = end.value
+            return DocumentTranslation(write(translation), report)
+        answers = model.translate(requests)
         done += len(requests)
         if progress is not None:
             progress(done)
 
 
-def _language(translator, role):
-    tokenizer = getattr(translator, "tokenizer", None)
-    return getattr(tokenizer, f"{role}_language", None)
-
-
 def _decoded(text, format):
-    """A document as str, and a function from its translation to what its reader gets."""
+    """Returns a document as str, and a function from its translation to what its reader gets."""
     if isinstance(text, str):
         return text, str
     bom, unicode = next((pair for pair in _BOMS if text.startswith(pair[0])), (b"", "utf-8"))
-    named = None if bom else _codec(format.encoding(text))
+    name, codec = None if bom else format.encoding(text), None
+    with contextlib.suppress(LookupError, UnicodeError):
+        if name and _ASCII.encode().decode(name) == _ASCII:
+            codec = codecs.lookup(name).name
     # Bytes that cannot be read stay as they are, unless the document is UTF-8 after all.
-    for errors in ("strict", "surrogateescape") if named else ():
+    for errors in ("strict", "surrogateescape") if codec not in (None, "utf-8") else ():
         with contextlib.suppress(UnicodeError):
-            return text.decode(named, errors), lambda found: format.encoded(found, named)
+            return text.decode(codec, errors), lambda target: format.encoded(target, codec)
         with contextlib.suppress(UnicodeError):
             return text.decode(), str.encode
     errors, end = "surrogateescape", len(text)
     if unicode != "utf-8":
         # Half a character, or the half of a pair, stays too.
         errors, end = "surrogatepass", end - (end - len(bom)) % 2
-
-    def write(found):
-        return bom + found.encode(unicode, errors) + text[end:]
-
-    return text[len(bom) : end].decode(unicode, errors), write
+    return text[len(bom) : end].decode(
+        unicode, errors
+    ), lambda target: bom + target.encode(unicode, errors) + text[end:]
 
 
-def _codec(name):
-    """The codec of an encoding that a document names; `None` for UTF-8, and if it cannot be."""
-    with contextlib.suppress(LookupError, UnicodeError):
-        if name and _ASCII.encode().decode(name) == _ASCII:
-            found = codecs.lookup(name).name
-            return None if found == "utf-8" else found
-    return None
+class Model:
+    """A translator and the options of its search.
 
+    Args:
+        translator: `kformer.Translator` or `kformer.export.SavedModelTranslator`.
+        options: dict of keyword arguments of its `translate`.
+    """
 
-class DocumentMethods:
-    """What translators have for documents."""
+    def __init__(self, translator, options):
+        self._translator, self._options = translator, options
+        self._tokenizer = getattr(translator, "tokenizer", None)
+        self._sizes = {}
+        # Whether a search can be told to write terms.
+        if self._tokenizer is None:
+            self._is_forcible = translator.takes_terms
+        else:
+            names, search = ("beam_size", "sampling", "shortlist"), translator.options
+            beam, *others = (options.get(name, getattr(search, name)) for name in names)
+            others += [options.get("mbr"), options.get("alternatives")]
+            self._is_forcible = beam > 1 and not any(others)
 
-    def document(
-        self,
-        text: AnyStr,
-        format: str = "text",
-        *,
-        glossary=None,
-        source_language: str | None = None,
-        target_language: str | None = None,
-        **options,
-    ) -> AnyStr:
-        """Translates a document, sentence by sentence, and leaves all else as it is.
+    def forces(self, terms):
+        """Returns whether the search can be told to write terms: a tuple of tuples of forms."""
+        if not self._is_forcible or not terms or self._tokenizer is None:
+            return self._is_forcible
+        most = min(self._translator.model.max_length, self._max_length)
+        most -= len(self._translator.options.prefix_ids)
+        return sum(self._size(forms) for forms in terms) <= most // 2
 
-        `kformer.documents.translate_document` returns a report, too.
+    @property
+    def _max_length(self):
+        """The most tokens that a translation has before its end."""
+        return self._options.get("max_length", self._translator.options.max_length)
 
-        Args:
-            text: str, or bytes as they stand in a file.
-            format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"po"` or
-                `"lines"`.
-            glossary: `kformer.documents.Glossary`, default `None`. How terms are translated.
-            source_language: str, default `None`. The code of the document's language.
-            target_language: str, default `None`. The code that the document is marked with.
-            **options: those of `translate`, such as `beam_size`.
+    def _size(self, forms):
+        """Returns the tokens of a term; too many if the vocabulary lacks one."""
+        if forms not in self._sizes:
+            vocabulary = self._tokenizer.vocabulary("target")
+            rows = vocabulary.encode(list(forms))
+            is_written = all(row and vocabulary.unknown_id not in row for row in rows)
+            self._sizes[forms] = max(map(len, rows)) if is_written else 10**9
+        return self._sizes[forms]
 
-        Returns:
-            str, or bytes for bytes.
+    def translate(self, requests):
+        """Returns the `Answer` to each `Request`, in order. Equal ones are translated once."""
+        answers, pending = {}, ([], [])
+        for request in dict.fromkeys(requests):
+            if self._is_too_long(request.text):
+                answers[request] = Answer(" ", True)
+            else:
+                pending[bool(request.terms)].append(request)
+        for batch in filter(None, pending):
+            arguments = dict(self._options)
+            if batch[0].terms and self._tokenizer is not None:
+                arguments["terms"] = [list(request.terms) for request in batch]
+            elif batch[0].terms:
+                # A SavedModel takes one form of each. What is missing is reported later.
+                terms = [[forms[0] for forms in request.terms] for request in batch]
+                arguments |= {"terms": terms, "require_terms": False}
+            results = self._translator.translate([each.text for each in batch], **arguments)
+            for request, result in zip(batch, results, strict=True):
+                is_at_limit = self._is_at_limit(result, request.text)
+                answers[request] = Answer(one_line(result.text), result.truncated, is_at_limit)
+        return [answers[request] for request in requests]
 
-        Raises:
-            ValueError: the format is unknown, or the document is not valid in it.
-            ImportError: a package of the extra `documents` is not installed.
+    def _is_too_long(self, text):
+        if self._tokenizer is None:
+            return len(text) > _MOST_CHARACTERS
+        most = self._translator.model.max_length
+        # A token has a few characters at most: the longest texts are not tokenized to know it.
+        return len(text) > 64 * most or (
+            len(text) > most // 4
+            and len(self._tokenizer.tokenize([text], special_tokens=True)[0]) > most
+        )
 
-        Example:
-        ```python
-        translator = kformer.Translator.load("runs/en-de")
-        translator.document("<p>A man rides a <b>horse</b>.</p>", format="html")
-        ```
-        """
-        named = {
-            "glossary": glossary,
-            "source_language": source_language,
-            "target_language": target_language,
-        }
-        return translate_document(self, text, format, **named, **options).text
+    def _is_at_limit(self, result, text):
+        """Returns whether the search stopped at its limit, which a sound translation reaches."""
+        ids = result.hypotheses[0].ids
+        if self._tokenizer is None or not ids:
+            return False
+        if ids[-1] == self._tokenizer.end_id and len(ids) <= self._max_length:
+            return False
+        # A few words do not need so many tokens: there the model has lost its way.
+        words = len(tokens(text))
+        return words >= 8 or self._max_length <= 4 * words

@@ -10,12 +10,13 @@ _SPACELESS = "\u3005-\u3007" + "".join(f"{chr(a)}-{chr(b)}" for a, b in KANA + H
 _COMBINING = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0e7f"
 _LETTER = rf"(?:[^\W{_SPACELESS}]|[{_COMBINING}])"
 _TOKEN = re.compile(rf"[{_SPACELESS}]|{_LETTER}+(?:[-'’]{_LETTER}+)*|[^\w\s]")
+_BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SPACELESS_SIGN = re.compile(f"[{_SPACELESS}\u3000-\u3002\uff01-\uff60]")
 
 
 def tokens(text, atoms=()):
-    """Words and signs of a text.
+    """Returns the words and signs of a text.
 
     Args:
         text: str.
@@ -25,19 +26,43 @@ def tokens(text, atoms=()):
     Returns:
         List of tuples of start, end, and whether it is a word.
     """
-    found, position = [], 0
+    rows, position = [], 0
     for start, end in [*atoms, (len(text), len(text))]:
         for match in _TOKEN.finditer(text, position, start):
-            is_word = match[0][0].isalnum()
-            found.append((match.start(), match.end(), is_word))
+            rows.append((*match.span(), match[0][0].isalnum()))
         if end > start:
-            found.append((start, end, True))
+            rows.append((start, end, True))
         position = end
-    return found
+    return rows
+
+
+def split(pattern, text, start=0, end=None):
+    """Yields the matches of a pattern, and the texts between them that are not empty.
+
+    Args:
+        pattern: compiled regular expression.
+        text: str.
+        start, end: int. The slice of the text, default all of it.
+    """
+    end = len(text) if end is None else end
+    for match in pattern.finditer(text, start, end):
+        if match.start() > start:
+            yield text[start : match.start()]
+        yield match
+        start = match.end()
+    if start < end:
+        yield text[start:end]
+
+
+def trimmed(text, start, end):
+    """Returns a slice, as a pair, without the white space around it."""
+    inner = text[start:end]
+    first = end - len(inner.lstrip())
+    return first, max(first, start + len(inner.rstrip()))
 
 
 def word_pattern(text):
-    """A regular expression for a text that stands as whole words, with any white space in it.
+    """Returns a regular expression for a text as whole words, with any white space in it.
 
     Args:
         text: str.
@@ -57,10 +82,15 @@ def _is_spaced(sign):
 
 
 def valid(text):
-    """A text with U+FFFD for each byte that was not UTF-8, which is a lone surrogate in it."""
+    """Returns a text with U+FFFD for each byte that was not UTF-8, in it a lone surrogate."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def has_letters(text):
-    """Whether there is something to translate."""
+    """Returns whether there is something to translate."""
     return any(sign.isalpha() for sign in text)
+
+
+def one_line(text):
+    """Returns a text without line breaks, which would move what follows."""
+    return _BREAKS.sub(" ", text)

@@ -1,4 +1,4 @@
-"""Translates a document, without knowing the model: it asks for translations and is given them.
+"""Translates a document, without knowing the model: it requests translations and takes answers.
 
 `translated` is a generator, so that a program that waits for a model and one that serves many
 clients drive the same code.
@@ -45,7 +45,7 @@ class Report:
         cut: int. Parts that the model cut, as nothing shorter could be asked for.
         cut_at: list of int. Where the segments of such parts begin in the document.
         untranslated: int. Parts for which the model returned nothing, and segments whose
-            translation would have broken the document or that could not be read; they stand as they
+            translation would have broken the document or that could not be read; they stay as they
             were.
         terms: list of `TermUse`, in the order in which they were found.
     """
@@ -58,18 +58,15 @@ class Report:
     untranslated: int = 0
     terms: list = dataclasses.field(default_factory=list)
 
-    def add(self, other):
+    def add(self, report):
         """Adds the numbers of another report; the positions of what was cut stay apart."""
         for name in ("segments", "sentences", "parted", "cut", "untranslated"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for use in other.terms:
-            self._add_use(use.source, use.target, use.found, use.used)
+            setattr(self, name, getattr(self, name) + getattr(report, name))
+        for use in report.terms:
+            self.add_term(use.source, use.target, use.found, use.used)
 
-    def add_term(self, entry, found, used):
-        """Counts occurrences of an entry of the glossary."""
-        self._add_use(entry.source[0], entry.target, found, used)
-
-    def _add_use(self, source, target, found, used):
+    def add_term(self, source, target, found, used):
+        """Adds occurrences of a term; arguments are those of `TermUse`."""
         use = next((use for use in self.terms if use.source == source), None)
         if use is None:
             use = TermUse(source, target)
@@ -79,7 +76,7 @@ class Report:
 
 
 def translated(text, format, abilities, *, source_language, target_language=None, glossary=None):
-    """A generator that translates a document.
+    """Translates a document, as a generator.
 
     Args:
         text: str.
@@ -101,115 +98,104 @@ def translated(text, format, abilities, *, source_language, target_language=None
     text, report, edits = edited(text, marks), Report(), []
     segments = iter(format.segments(text))
     while window := list(itertools.islice(segments, _WINDOW)):
-        work = _Window(text, format, abilities, source_language, glossary, report)
-        edits += yield from work.run(window)
+        options = (format, abilities, source_language, glossary, report)
+        edits += yield from _Window(text, *options).run(window)
     report.cut_at = [moved_back(position, marks) for position in report.cut_at]
     return edited(text, edits), report
 
 
 class _Window:
+    """The segments that are translated together."""
+
     def __init__(self, text, format, abilities, language, glossary, report):
         self.text, self.format, self.abilities = text, format, abilities
         self.language, self.glossary, self.report = language, glossary, report
 
     def run(self, segments):
         """Translates segments; returns a list of `Edit`."""
-        self.report.untranslated += sum(not segment.parts for segment in segments)
-        segments = [segment for segment in segments if segment.parts]
-        flats = [Flattened(segment, self.glossary) for segment in segments]
+        self.report.untranslated += sum(not segment.pieces for segment in segments)
+        flats = [Flattened(each, self.glossary) for each in segments if each.pieces]
         slices = [flat.sentences(self.language) for flat in flats]
-        jobs = [self._jobs(*each) for each in zip(flats, slices, strict=True)]
-        yield from self._ask([job for row in jobs for job in row])
-        edits, unsound = [], []
-        works = [Assembly(flat, _chunks(row)) for flat, row in zip(flats, jobs, strict=True)]
-        yield from self._find_phrases(works)
-        for number, work in enumerate(works):
-            found = self._sound(work)
-            if found is None:
-                unsound.append(number)
-            else:
-                edits.append(found)
-                self._count(jobs[number], work)
-        if unsound:
+        edits, refused = yield from self._translate(flats, slices, has_phrases=True)
+        if refused:
             # What stands between tags is translated alone: no tag can move.
-            rows = [self._jobs(flats[i], self._runs(flats[i], slices[i])) for i in unsound]
-            yield from self._ask([job for row in rows for job in row])
-            for i, row in zip(unsound, rows, strict=True):
-                work = Assembly(flats[i], _chunks(row))
-                found = self._sound(work)
-                if found is None:
-                    self.report.untranslated += 1
-                else:
-                    edits.append(found)
-                    self._count(row, work)
+            flats, slices = ([each[i] for i in refused] for each in (flats, slices))
+            slices = [self._between_tags(*pair) for pair in zip(flats, slices, strict=True)]
+            more, refused = yield from self._translate(flats, slices)
+            edits += more
+            self.report.untranslated += len(refused)
         return edits
+
+    def _translate(self, flats, slices, has_phrases=False):
+        """Translates slices of segments; returns a list of `Edit`, and the indices of the segments
+        whose translation would break the document.
+        """
+        rows = [self._jobs(*pair) for pair in zip(flats, slices, strict=True)]
+        pending = [job for jobs in rows for job in jobs if job.request is not None]
+        while pending:
+            answers = yield [job.request for job in pending]
+            pairs = zip(pending, answers, strict=True)
+            pending = [new for job, answer in pairs for new in job.take(answer)]
+        assemblies = []
+        for flat, jobs in zip(flats, rows, strict=True):
+            assemblies.append(Assembly(flat, [chunk for job in jobs for chunk in job.chunks()]))
+        # What stands within tags is also translated alone, which tells where it is in the sentence.
+        spans = [span for each in assemblies for span in each.phrases() if has_phrases]
+        if spans:
+            answers = yield [Request(text) for _, text in spans]
+            for (span, _), answer in zip(spans, answers, strict=True):
+                span.phrase = answer.text.strip().rstrip(".。")
+        edits, refused = [], []
+        for number, (assembly, jobs) in enumerate(zip(assemblies, rows, strict=True)):
+            edit = self._edit(assembly)
+            if edit is None:
+                refused.append(number)
+            else:
+                edits.append(edit)
+                self._count(jobs, assembly)
+        return edits, refused
 
     def _jobs(self, flat, slices):
         jobs = []
         for start, end in slices:
             # No model keeps so many words that it does not know.
             is_crowded = len(flat.items_in(start, end)) > _MOST_ITEMS
-            parts = flat.divided(start, end) if is_crowded else [(start, end)]
-            jobs += [Job(flat, *part, self.abilities) for part in parts]
+            pairs = flat.divided(start, end) if is_crowded else [(start, end)]
+            jobs += [Job(flat, *pair, self.abilities) for pair in pairs]
         return jobs
 
-    def _runs(self, flat, slices):
-        """The slices of sentences, parted where a tag or mark stands."""
-        found = []
+    def _between_tags(self, flat, slices):
+        """Returns the slices of sentences, divided where a tag or mark stands."""
+        pairs = []
         positions = sorted({position for position, _ in flat.events})
         for start, end in slices:
             low, high = bisect.bisect_right(positions, start), bisect.bisect_left(positions, end)
-            cuts = positions[low:high]
-            for a, b in itertools.pairwise([start, *cuts, end]):
-                a, b = flat.trimmed(a, b)
-                if a < b:
-                    found.append((a, b))
-        return found
+            pairs += itertools.pairwise([start, *positions[low:high], end])
+        return flat.trimmed(pairs)
 
-    def _ask(self, jobs):
-        pending = [job for job in jobs if job.request is not None]
-        while pending:
-            answers = yield [job.request for job in pending]
-            pending = [
-                other
-                for job, answer in zip(pending, answers, strict=True)
-                for other in job.take(answer)
-            ]
-
-    def _find_phrases(self, works):
-        """Asks for what stands within tags alone, which tells where it is in the sentence."""
-        spans = [pair for work in works for pair in work.phrases()]
-        if spans:
-            answers = yield [Request(text) for _, text in spans]
-            for (span, _), answer in zip(spans, answers, strict=True):
-                span.phrase = answer.text.strip().rstrip(".。")
-
-    def _sound(self, work):
-        """The `Edit` of a segment; `None` if its translation would break the document."""
-        segment = work.flat.segment
+    def _edit(self, assembly):
+        """Returns the `Edit` of a segment; `None` if its translation would break the document."""
+        segment = assembly.flat.segment
         source = self.text[segment.start : segment.end]
         format = segment.format or self.format
         for escape in format.escapes():
-            target = work.write(escape)
-            if work.is_complete and format.is_sound(source, target):
+            target = assembly.write(escape)
+            if assembly.is_complete and format.is_sound(source, target):
                 return Edit(segment.start, segment.end, target)
         return None
 
-    def _count(self, jobs, work):
+    def _count(self, jobs, assembly):
         report = self.report
         report.segments += 1
         report.sentences += sum(job.request is not None for job in jobs)
         for job in jobs:
-            every = list(job.all_jobs())
-            report.parted += len(every) > 2
-            if any(each.is_cut for each in every):
-                report.cut += sum(each.is_cut for each in every)
-                report.cut_at.append(work.flat.segment.start)
-            report.untranslated += sum(each.is_kept for each in every)
-        for item in work.flat.items:
+            attempts = list(job.all_jobs())
+            report.parted += len(attempts) > 2
+            num_cut = sum(attempt.is_cut for attempt in attempts)
+            report.cut += num_cut
+            report.cut_at += [assembly.flat.segment.start] * bool(num_cut)
+            report.untranslated += sum(attempt.is_source for attempt in attempts)
+        for item in assembly.flat.items:
             if item.kind == TERM:
-                report.add_term(item.entry, 1, item in work.used)
-
-
-def _chunks(jobs):
-    return [chunk for job in jobs for chunk in job.chunks()]
+                entry = item.entry
+                report.add_term(entry.source[0], entry.target, 1, item in assembly.used)

@@ -5,7 +5,7 @@ import time
 
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
-from kformer.documents.model import one_line
+from kformer.documents.words import one_line
 from kformer.documents.work import translated
 from kformer.serving.ingress.ingress import check_count
 from kformer.serving.interface import DeadlineExceeded, TooLarge
