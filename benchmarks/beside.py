@@ -40,8 +40,17 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 from benchmarks import inference, training  # noqa: E402
-from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
-from benchmarks.turns import Worker, in_turns  # noqa: E402
+from benchmarks.common import (  # noqa: E402
+    Worker,
+    cpu_name,
+    in_turns,
+    integers,
+    names,
+    pin,
+    print_command,
+    print_head,
+    print_row,
+)
 
 SIDES = ("old", "new")
 SYSTEMS = ("saved_model", "core")
@@ -96,12 +105,10 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = lambda text: text.split(",")  # noqa: E731
-    numbers = lambda text: [int(size) for size in text.split(",")]  # noqa: E731
     parser.add_argument("--checkout", type=pathlib.Path, required=True)
     parser.add_argument("--cells", type=names, default=["inference", "training"])
     parser.add_argument("--shapes", type=names, default=["tiny", "base"])
-    parser.add_argument("--batches", type=numbers, default=[1, 32])
+    parser.add_argument("--batches", type=integers, default=[1, 32])
     parser.add_argument("--searches", type=names, default=["greedy", "beam4"])
     parser.add_argument("--backends", type=names, default=list(training.BACKENDS))
     parser.add_argument("--alternations", type=int, default=11)
@@ -125,9 +132,9 @@ def main():
         options.window, options.steps, options.max_shapes = 0.2, 1, 1
     if options.part:
         return {"run": make_run, "export": export}[options.part](options)
-    if not (options.checkout / "benchmarks" / "turns.py").exists():
-        parser.error(f"{options.checkout} is not a checkout of kformer with benchmarks/turns.py")
-    inference.pin(options)  # The processes inherit it.
+    if not (options.checkout / "benchmarks" / "inference.py").exists():
+        parser.error(f"{options.checkout} is not a checkout of kformer with benchmarks")
+    pin(options)  # The processes inherit it.
     with tempfile.TemporaryDirectory() as folder:
         raise SystemExit(report(options, options.work or pathlib.Path(folder)))
 
@@ -135,7 +142,7 @@ def main():
 def report(options, work):
     """Measures all cells and prints the table; returns the exit status."""
     begin = time.perf_counter()
-    print(f"{inference.cpu_name()}, {options.threads} thread(s)")
+    print(f"{cpu_name()}, {options.threads} thread(s)")
     print(f"new: {commit_of(ROOT)}; old: {commit_of(options.checkout)}")
     print_command()
     head = ["cell", "shape", "search or backend", "batch", "old, tokens/s", "new, tokens/s"]

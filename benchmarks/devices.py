@@ -1,17 +1,12 @@
 """Trainings on several virtual devices of one CPU, beside one device.
 
-    python benchmarks/devices.py [--steps 50] [--parts losses,traffic,hosts,...] [--kills 20]
+    python benchmarks/devices.py [--parts losses,traffic,plan] [--steps 50]
 
 `losses`: the largest difference of a step's loss from one device's, with what a recipe may have.
 `traffic`: the bytes that the compiled step sums over the devices, beside the size of the gradient,
-and what a ring sends for that. `hosts`: two processes of two devices each as two hosts, by
-`kformer train --hosts`, beside one process. `kills`: a training that is killed again and again, and
-goes on with 1, 2, 4 or 8 devices or on two hosts, one of which is killed; its losses beside those
-of a training in one go. `large`: a model with
-NLLB's vocabulary at the width of `base`, as it is published, imported and split over 4 devices:
-what one device holds, 3 steps, saved, resumed. `plan`: computed, not measured: what a cluster would
-train, by the size of the gradient and published speeds of links. KERAS_BACKEND selects the backend;
-TensorFlow has the losses alone.
+and what a ring sends for that. `plan`: computed, not measured: what a cluster would train, by the
+size of the gradient and published speeds of links. KERAS_BACKEND selects the backend; TensorFlow
+has the losses alone.
 
 Virtual devices share the CPU's cores, so nothing here is faster on several. The learning rate is
 one that the training bears. At five times as much the loss stops to fall after 25 steps, and
@@ -20,25 +15,26 @@ differences of 1e-7, which any other order of a sum makes, grow tenfold in five 
 
 import argparse
 import contextlib
-import csv
 import json
 import os
 import pathlib
 import random
 import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+from benchmarks.common import (  # noqa: E402
+    environment,
+    names,
+    print_command,
+    print_head,
+    print_row,
+)
 
 BACKEND = os.environ.get("KERAS_BACKEND", "jax")
 COUNTS = (1, 2, 4, 8) if BACKEND == "jax" else (1, 2)
-_NLLB_VOCABULARY = 256_206
 # For `plan`: parameters with a vocabulary of 32,000, target tokens of a device's batch, operations
 # per second that a data-center GPU reaches, and bytes per second of a device's link in one
 # direction: NVLink 4, InfiniBand NDR (one for each device), 10 Gbit/s Ethernet.
@@ -64,32 +60,25 @@ _SIZES = {"f32": 4, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "pred": 1, "f64": 8
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", type=names, default=["losses", "traffic", "plan"])
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--parts", default="losses,traffic,hosts,kills,large,plan")
-    parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(_CHILDREN[options.child](**json.load(sys.stdin))))
         return
     print_command(f"KERAS_BACKEND={BACKEND} ")
-    wanted = options.parts.split(",")
-    if "plan" in wanted:
+    if "plan" in options.parts:
         _print_plan()
     with tempfile.TemporaryDirectory() as folder:
         _write_corpus(pathlib.Path(folder))
-        if "losses" in wanted:
+        if "losses" in options.parts:
             _print_losses(folder, options.steps)
-        if BACKEND == "jax":
-            if "traffic" in wanted:
-                _print_traffic(folder)
-            if "hosts" in wanted:
-                _print_hosts(pathlib.Path(folder), options.steps)
-            if "kills" in wanted:
-                _print_kills(pathlib.Path(folder), options.kills)
-            if "large" in wanted:
-                _print_large(folder)
+        if "traffic" in options.parts and BACKEND == "jax":
+            _print_traffic(folder)
 
 
 def _print_plan():
@@ -120,19 +109,13 @@ def _run(child, devices, more_flags="", **arguments):
     done = subprocess.run(
         [sys.executable, __file__, "--child", child],
         input=json.dumps({"devices": devices, **arguments}),
-        env={**os.environ, "KERAS_BACKEND": BACKEND, "XLA_FLAGS": flags, **_quiet()},
+        env=environment(BACKEND, XLA_FLAGS=flags),
         capture_output=True,
         text=True,
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-3000:])
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _quiet():
-    root = str(pathlib.Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    return {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path}
 
 
 def _print_losses(folder, steps):
@@ -275,189 +258,7 @@ def _sizes_of(text):
     return found
 
 
-def _print_hosts(folder, steps):
-    """Two hosts of two devices each, beside one process with four devices and with one."""
-    options = ["--steps", str(steps), "--dropout", "0"]
-    for name, devices in (("one", 1), ("four", 4)):
-        _end(_train(folder, name, devices, options))
-    # In two parts, so that they also resume.
-    for part in ("30", str(steps)):
-        _end(_train(folder, "hosts", (2, 2), ["--steps", part, "--dropout", "0"]))
-    one, four, hosts = (_history(folder / name) for name in ("one", "four", "hosts"))
-    print_head([f"{steps} steps of 2 hosts of 2 devices, resumed", "largest difference"])
-    for name, losses in (("1 device", one), ("4 devices", four)):
-        difference = max(abs(a - b) for a, b in zip(hosts, losses, strict=True))
-        print_row(f"beside {name} of one process", f"{difference:.1e}")
-    print()
-
-
-def _print_kills(folder, kills, seed=1):
-    numbers, seen, began = random.Random(seed), [], time.perf_counter()
-    _end(_train(folder, "whole", 4))
-    ways, deaths, silences = (*COUNTS, (2, 2)), {}, []
-    while True:
-        way = numbers.choice(ways)
-        training = _train(folder, "killed", way)
-        seen.append(way)
-        killed = numbers.randrange(len(training))
-        is_last = sum(deaths.values()) >= kills
-        seconds = float("inf") if is_last else numbers.uniform(0, 15)
-        if _has_ended(training[killed], folder / "killed" / "history.csv", seconds):
-            _end(training)
-            break
-        training[killed].send_signal(signal.SIGKILL)
-        died = time.perf_counter()
-        for process in training:
-            process.wait()
-        silences += [time.perf_counter() - died] * (len(training) > 1)
-        deaths[way] = deaths.get(way, 0) + 1
-        time.sleep(2)  # A host's child sees within that time that its parent is gone.
-    whole, parts = (_history(folder / name) for name in ("whole", "killed"))
-    difference = max(abs(a - b) for a, b in zip(whole, parts, strict=True))
-    names = "kills on 1, 2, 4, 8 devices, of one of 2 hosts"
-    print_head([names, "trainings", "steps", "largest difference", "other host ended in, s", "s"])
-    counts = ", ".join(str(deaths.get(way, 0)) for way in ways)
-    seconds = time.perf_counter() - began
-    longest = f"{max(silences, default=0):.0f}"
-    print_row(counts, len(seen), len(parts), f"{difference:.1e}", longest, f"{seconds:.0f}")
-    print()
-    assert (folder / "killed" / "model.keras").exists()
-
-
-def _has_ended(process, history, seconds):
-    """Waits until a process has trained for some seconds; returns whether it ended before that."""
-
-    def changed():
-        return history.stat().st_mtime if history.exists() else None
-
-    began, deadline = changed(), None
-    while process.poll() is None:
-        if deadline is None and changed() != began:
-            deadline = time.perf_counter() + seconds
-        if deadline is not None and time.perf_counter() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def _end(training):
-    """Waits for the processes of a training."""
-    if codes := [code for process in training if (code := process.wait())]:
-        raise RuntimeError(f"a training ended with the code {codes[0]}")
-
-
-def _train(folder, name, devices, options=("--epochs", "16", "--dropout", "0.1")):
-    """The processes that begin a training, or go on with it: one, or one for each of some hosts."""
-    command = [sys.executable, "-m", "kformer_cli", "train", "--output", str(folder / name)]
-    command += ["--resume", "--train-source", str(folder / "source"), "--train-target"]
-    command += [str(folder / "target"), "--vocabulary-size", "272", "--batch-tokens", "512"]
-    command += ["--max-shapes", "2", "--cooldown", "0", "--ema", "0"]
-    command += ["--checkpoint-every", "20", "--warmup-steps", "500"]
-    command += ["--learning-rate", "0.0005", *options]
-    for option in ("hidden_dim=32", "intermediate_dim=64", "num_encoder_layers=1"):
-        command += ["--model-option", option]
-    if isinstance(devices, int):
-        return [_start([*command, "--devices", str(devices)], folder, devices)]
-    hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in devices)
-    return [
-        _start([*command, "--hosts", hosts, "--host-index", str(index)], folder, count)
-        for index, count in enumerate(devices)
-    ]
-
-
-def free_port():
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def _start(command, folder, devices):
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "KFORMER_HEARTBEAT_SECONDS": "10"}
-    cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    return subprocess.Popen(
-        command,
-        env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags, **cache, **_quiet()},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _history(run):
-    with open(run / "history.csv", encoding="utf-8") as file:
-        return [float(row["loss"]) for row in csv.DictReader(file)]
-
-
-def _print_large(folder):
-    found = _run("large", 4, folder=folder)
-    print_head(["parameters", "share of one device", "losses", "resumed", "save, s", "load, s"])
-    print_row(
-        f"{found['parameters']:,}",
-        f"{found['share']:.3f}",
-        " ".join(f"{value:.4f}" for value in found["losses"]),
-        " ".join(f"{value:.4f}" for value in found["resumed"]),
-        f"{found['save']:.0f}",
-        f"{found['load']:.0f}",
-    )
-
-
-def _large(devices, folder):
-    """Imports a published model, splits it over all devices, trains it, saves it, and goes on."""
-    import numpy as np
-
-    import kformer
-    from benchmarks.trimming import LANGUAGES, write_folder
-    from kformer.saving import TrainingState, load_checkpoint, load_run, save_checkpoint
-
-    folder = pathlib.Path(folder)
-    pairs = kformer.examples.generate_pairs(400, categories="time")
-    text = folder / "text"
-    text.write_text("".join(f"{pair.source}\n{pair.target}\n" for pair in pairs))
-    (folder / "published").mkdir()
-    write_folder(argparse.Namespace(text=[text], hidden=512, layers=6), folder / "published")
-    languages = {"source_language": LANGUAGES[1], "target_language": LANGUAGES[3]}
-    run = kformer.interop.import_checkpoint(folder / "published", folder / "run", **languages)
-
-    numbers = np.random.default_rng(0)
-    ids = numbers.integers(4, _NLLB_VOCABULARY, (6, 2, 2, 8)).astype("int32")
-    found = {}
-    with _scope(devices, devices):
-        model, *_ = load_run(run)
-        assert model.vocabulary_size == _NLLB_VOCABULARY
-        model.compile(**kformer.training.paper_recipe(model, warmup_steps=10))
-
-        def train(model, batches):
-            inputs = [{"source_ids": s, "target_ids": t} for s, t in batches]
-            return [float(model.train_on_batch(x, x["target_ids"])[0]) for x in inputs]
-
-        found["losses"] = train(model, ids[:3])
-        found["parameters"] = model.count_params()
-        found["share"] = largest_share(model)
-        start = time.perf_counter()
-        save_checkpoint(folder / "large", model, TrainingState(3))
-        found["save"] = time.perf_counter() - start
-        expected = train(model, ids[3:])
-        start = time.perf_counter()
-        model, _ = load_checkpoint(folder / "large")
-        found["load"] = time.perf_counter() - start
-        found["resumed"] = train(model, ids[3:])
-        np.testing.assert_allclose(found["resumed"], expected, atol=1e-5)
-        found["share"] = max(found["share"], largest_share(model))
-    return found
-
-
-def largest_share(model):
-    """The largest share of the weights and the optimizer's variables that a device holds."""
-    held, whole = {}, 0
-    for variable in [*model.variables, *model.optimizer.variables]:
-        whole += variable.value.nbytes
-        for shard in variable.value.addressable_shards:
-            held[shard.device.id] = held.get(shard.device.id, 0) + shard.data.nbytes
-    return max(held.values()) / whole
-
-
-_CHILDREN = {"losses": _losses, "gradient": _gradient, "large": _large}
+_CHILDREN = {"losses": _losses, "gradient": _gradient}
 
 if __name__ == "__main__":
     main()

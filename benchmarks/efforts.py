@@ -16,8 +16,8 @@ interval over the test set's sentences.
 """
 
 import argparse
+import csv
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -27,10 +27,17 @@ import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import cpu_name  # noqa: E402
-from benchmarks.multi30k import interval, kformer, read, spent_on, write  # noqa: E402
-from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
-from kformer_options.wording import counted  # noqa: E402
+from benchmarks.common import (  # noqa: E402
+    cpu_name,
+    integers,
+    kformer,
+    print_command,
+    print_head,
+    print_row,
+    read,
+    versions,
+    write,
+)
 
 CHOICES = ("search", "search_reason", "part")
 
@@ -72,6 +79,23 @@ def evaluate(options, run, part):
     return json.loads(kformer(options, "evaluate", run, *arguments, capture=True)), output
 
 
+def interval(options, output):
+    """Half of the width of BLEU's 95 % interval by bootstrap."""
+    from sacrebleu.metrics import BLEU
+
+    lines = [read(path) for path in (output, options.data / f"{options.test}.{options.target}")]
+    metric = BLEU(tokenize=options.tokenize or "13a", force=True)
+    return metric.corpus_score(lines[0], [lines[1]], n_bootstrap=1000)._ci
+
+
+def spent_on(run):
+    """The seconds of a run's steps, and their target tokens."""
+    with open(run / "history.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    seconds = sum(float(row["seconds"]) for row in rows)
+    return seconds, sum(int(row["target_tokens"]) for row in rows)
+
+
 def parts_seconds(run):
     """The sum of the parts' seconds with validation and translation; of effort 1 its steps'.
 
@@ -87,9 +111,7 @@ def parts_seconds(run):
 
 
 def report(options):
-    names = ("keras", options.backend, "sacrebleu")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    print(f"{cpu_name()}; {versions}\n")
+    print(f"{cpu_name()}; {versions('keras', options.backend, 'sacrebleu')}\n")
     print_command()
     runs = [train(options, seed) for seed in options.seeds]
     configs = [json.loads((run / "config.json").read_text(encoding="utf-8")) for run in runs]
@@ -106,7 +128,7 @@ def report(options):
     scores = []
     for seed, run, config, (valid, _) in zip(options.seeds, runs, configs, found, strict=True):
         result, output = evaluate(options, run, options.test)
-        width = interval(options, output, options.test)
+        width = interval(options, output)
         spent = [sum(part) for part in zip(*map(spent_on, trainings_of(run)), strict=True)]
         scores.append(result["bleu"])
         penalty = (config.get("search") or {}).get("length_penalty", 0.6)
@@ -116,7 +138,7 @@ def report(options):
         print_row(options.effort, seed, *cells)
     mean = statistics.mean(scores)
     spread = f", {min(scores):.2f} to {max(scores):.2f}" if len(scores) > 1 else ""
-    print(f"\nmean of {counted(len(scores), 'seed')} on {options.test}: {mean:.2f} BLEU{spread}")
+    print(f"\nmean over the seeds on {options.test}: {mean:.2f} BLEU{spread}")
     signatures = ", ".join(result[f"{metric}_signature"] for metric in ("bleu", "chrf"))
     print(f"chosen on the validation set before: {digest}; {signatures}")
 
@@ -128,9 +150,7 @@ def main():
     parser.add_argument("data", type=pathlib.Path)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the runs")
     parser.add_argument("--effort", type=int, choices=(1, 2, 3), default=2)
-    parser.add_argument(
-        "--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3]
-    )
+    parser.add_argument("--seeds", type=integers, default=[1, 2, 3])
     parser.add_argument("--from", dest="source", default="en")
     parser.add_argument("--to", dest="target", default="de")
     parser.add_argument("--test", default="test2016", help="the name of the test set's files")

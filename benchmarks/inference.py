@@ -2,27 +2,35 @@
 
     python benchmarks/inference.py [--shapes tiny,base] [--batches 1,8,32,64]
         [--searches greedy,beam4] [--threads 1] [--repeats 5] [--systems A,B] [--work DIR] [--quick]
+    python benchmarks/inference.py --run RUN --source FILE [--reference FILE] [--sentences N]
+        [--batches 64] [--searches greedy,beam5] ...
 
-Makes a model of random weights for each shape and exports it to each format. Every system then
-generates exactly 24 tokens for sentences of 10 to 30 tokens. The systems are the SavedModel as a
-user loads it (strings in, strings out), its signature for single texts (with batches of one), its
-core (ids in, ids out), the core of the Python `Translator` on JAX and PyTorch (there also with
-`torch.compile` around a step), Hugging Face's `generate`, and CTranslate2 in float32 and int8.
+Without a run: a model of random weights for each shape is exported to each format, and every system
+generates exactly 24 tokens for sentences of 10 to 30 tokens, in tokens per second. The systems are
+the SavedModel as a user loads it (strings in, strings out), its signature for single texts (with
+batches of one), its core (ids in, ids out), the core of the Python `Translator` on JAX and PyTorch
+(there also with `torch.compile` around a step), Hugging Face's `generate`, and CTranslate2 in
+float32 and int8.
+
+With a run: its weights, the lines of a file, and sentences per second from strings to strings. Each
+system is given all lines at once and batches them as it likes: SavedModels by `--batches`
+sentences, `Translator` on each backend (`core`, `core-jax`, `core-torch`) too, CTranslate2 by
+tokens, `generate` by 32, sorted by length. With `--reference` the table has BLEU.
 
 Each system has one process, pinned to `--threads` CPU cores, for all of its cells. The systems are
-called in turns, so that other load on the machine affects all of them alike.
+called in turns, so that other load on the machine affects all of them alike. The first call is not
+counted.
 
 "of floor" is the share of what this machine could do at best. A step needs at least the time of its
 products at the speed of a large product, and at least the time to read its weights once.
 """
 
 import argparse
-import importlib.metadata
+import functools
 import itertools
 import json
 import os
 import pathlib
-import platform
 import resource
 import statistics
 import subprocess
@@ -33,8 +41,22 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
-from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
+from benchmarks.common import (  # noqa: E402
+    Worker,
+    answer,
+    cpu_name,
+    floor,
+    in_turns,
+    integers,
+    names,
+    pin,
+    print_command,
+    print_head,
+    print_row,
+    read,
+    size_on_disk,
+    versions,
+)
 
 STEPS = 24
 # The peers' models have these norms and positions; a preset of kformer has others.
@@ -60,6 +82,7 @@ SYSTEMS = (
     "ctranslate2-float32",
     "ctranslate2-int8",
 )
+OF_A_RUN = ("saved_model", "core", "core-torch", "ctranslate2-float32", "ctranslate2-int8")
 PACKAGES = ("tensorflow", "keras", "torch", "jax", "transformers", "ctranslate2")
 
 
@@ -76,6 +99,11 @@ def make(options, shape, folder):
 
     import kformer
 
+    if options.run:
+        texts = read(options.source)[: options.sentences]
+        export(options, kformer.Translator.load(options.run), folder, {})
+        (folder / "texts.json").write_text(json.dumps(texts))
+        return
     pairs = kformer.examples.generate_pairs(4000, split="train")
     tokenizer = kformer.Tokenizer.train(
         texts=[text for pair in pairs for text in (pair.source, pair.target)],
@@ -85,7 +113,8 @@ def make(options, shape, folder):
     keras.utils.set_random_seed(0)
     model = kformer.Transformer(SHAPES[shape], **sizes_of(shape) | ARCHITECTURE)
     translator = kformer.Translator(model, tokenizer)
-    export(options, translator, folder)
+    limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
+    export(options, translator, folder, limits)
     words = " ".join(pair.source for pair in pairs).split()
     rng, texts = np.random.default_rng(0), []
     while len(texts) < max(options.batches):
@@ -95,12 +124,18 @@ def make(options, shape, folder):
     (folder / "texts.json").write_text(json.dumps(texts))
 
 
-def export(options, translator, folder):
-    """Writes what the systems load."""
+def export(options, translator, folder, limits):
+    """Writes what the systems load.
+
+    Args:
+        options: namespace with `searches` and `systems`.
+        translator: `Translator`.
+        folder: path.
+        limits: dict, the search options of the SavedModels.
+    """
     from kformer.export import export_huggingface
     from kformer.export.ctranslate2 import export_ctranslate2
 
-    limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
     dtypes = {"float32": ("saved_model", "saved_model-single")}
     dtypes |= {dtype: (f"saved_model-{dtype}",) for dtype in ("bfloat16", "int8")}
     for search, (dtype, systems) in itertools.product(options.searches, dtypes.items()):
@@ -248,20 +283,94 @@ def open_system(name, folder, options, search):
     )
 
 
+def open_text_system(name, folder, options, search, batch_size):
+    """A function from texts to their translations by the model of `--run`."""
+    beams = SEARCHES[search]
+    if name.startswith("ctranslate2"):
+        return ctranslate2_texts(folder / name, options, beams)
+    if name == "hf":
+        return hugging_face_texts(folder / name, options, beams)
+    if name.startswith("core"):
+        import kformer
+
+        if name == "core-torch":
+            import torch
+
+            torch.set_num_threads(options.threads)
+        translator = kformer.Translator.load(options.run)
+        return functools.partial(translator, beam_size=beams, batch_size=batch_size)
+    from kformer.export import SavedModelTranslator
+
+    suffix = name.removeprefix("saved_model")
+    saved = SavedModelTranslator(folder / f"saved-{search}{suffix}")
+    return functools.partial(saved, batch_size=batch_size)
+
+
+def hugging_face_texts(folder, options, beams):
+    import torch
+    import transformers
+
+    torch.set_num_threads(options.threads)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+
+    def translate(texts):
+        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+        results = [None] * len(texts)
+        for start in range(0, len(order), 32):
+            batch = order[start : start + 32]
+            inputs = tokenizer([texts[i] for i in batch], padding=True, return_tensors="pt")
+            limit = 2 * inputs["input_ids"].shape[1] + 32
+            with torch.inference_mode():
+                ids = model.generate(**inputs, num_beams=beams, max_new_tokens=limit)
+            translations = tokenizer.batch_decode(ids, skip_special_tokens=True)
+            for i, text in zip(batch, translations, strict=True):
+                results[i] = text
+        return results
+
+    return translate
+
+
+def ctranslate2_texts(folder, options, beams):
+    import ctranslate2
+
+    import kformer
+
+    tokenizer = kformer.Tokenizer.load(pathlib.Path(options.run) / "tokenizer")
+    engine = ctranslate2.Translator(str(folder), inter_threads=1, intra_threads=options.threads)
+    pieces = tokenizer.tokens(range(tokenizer.target_vocabulary_size), side="target")
+    ids = {piece: i for i, piece in enumerate(pieces)}
+
+    def translate(texts):
+        rows = tokenizer.tokenize(texts, side="source")
+        rows = [tokenizer.tokens(row, side="source") for row in rows]
+        results = engine.translate_batch(
+            rows, beam_size=beams, max_batch_size=4096, batch_type="tokens"
+        )
+        return tokenizer.detokenize([[ids[x] for x in found.hypotheses[0]] for found in results])
+
+    return translate
+
+
 def work(options, system, folder):
     """Runs in a system's process: answers a request, a search and a batch size, with its time."""
-    texts, opened = json.loads((folder / "texts.json").read_text()), {}
+    opened = {}
+    texts = json.loads((folder / "texts.json").read_text())
 
     def handle(search, batch):
         reply, start = {}, time.perf_counter()
-        if search not in opened:
-            opened[search] = open_system(system, folder, options, search)
+        key = (search, batch) if options.run else search
+        if key not in opened:
+            if options.run:
+                opened[key] = open_text_system(system, folder, options, search, batch)
+            else:
+                opened[key] = open_system(system, folder, options, search)
             reply["load"] = time.perf_counter() - start
         start = time.perf_counter()
-        opened[search](texts[:batch])
+        result = opened[key](texts if options.run else texts[:batch])
         reply["seconds"] = time.perf_counter() - start
         reply["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return reply
+        return {**reply, "texts": result} if options.run else reply
 
     answer(handle)
 
@@ -270,23 +379,17 @@ class System(Worker):
     """A system's process, its peak memory and the seconds of loading."""
 
     def __init__(self, options, system, folder):
-        command = [
-            sys.executable,
-            __file__,
-            *sys.argv[1:],
-            "--part",
-            system,
-            "--folder",
-            str(folder),
-        ]
+        command = [sys.executable, __file__, *sys.argv[1:], "--part", system, "--folder", folder]
         backend = system.split("-")[1] if system.startswith("core-") else "tensorflow"
-        super().__init__(system, command, {**environment(options), "KERAS_BACKEND": backend})
-        self.memory, self.loads = 0, {}
+        super().__init__(
+            system, [*map(str, command)], {**environment(options), "KERAS_BACKEND": backend}
+        )
+        self.memory, self.loads, self.texts = 0, {}, None
 
     def seconds(self, search, batch):
         """Seconds of one call."""
         reply = self.ask(search, batch)
-        self.memory = reply["memory"]
+        self.memory, self.texts = reply["memory"], reply.get("texts")
         if "load" in reply:
             self.loads[search] = reply["load"]
         return reply["seconds"]
@@ -295,32 +398,14 @@ class System(Worker):
 def measure(options, workers, search, batch):
     """Seconds of each system's first call, and lists of those of later calls, made in turns."""
     first = {worker.system: worker.seconds(search, batch) for worker in workers}
-    warm = max(worker.seconds(search, batch) for worker in workers)
-    rounds = max(options.repeats, min(50, int(0.5 / warm)))
+    rounds = options.repeats
+    if not options.run:
+        warm = max(worker.seconds(search, batch) for worker in workers)
+        rounds = max(rounds, min(50, int(0.5 / warm)))
     seconds = {worker.system: [] for worker in workers}
     for worker in in_turns(workers, rounds):
         seconds[worker.system].append(worker.seconds(search, batch))
     return first, seconds
-
-
-def floor(options):
-    """Speed of a large product and of reading memory, the best of several tries."""
-    import torch
-
-    torch.set_num_threads(options.threads)
-    # It selects the faster of PyTorch's libraries on every maker's CPUs.
-    torch.set_float32_matmul_precision("medium")
-    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    numbers = torch.randn(2**26)
-    speeds, rates = [], []
-    for _ in range(10):
-        start = time.perf_counter()
-        a @ b
-        speeds.append(2 * 1024**3 / (time.perf_counter() - start))
-        start = time.perf_counter()
-        numbers.sum()
-        rates.append(numbers.nbytes / (time.perf_counter() - start))
-    return {"flops": max(speeds), "bytes": max(rates)}
 
 
 def floor_of(machine, shape, batch, beams):
@@ -369,27 +454,20 @@ def run_part(options, arguments, kind):
         return json.loads(file.read() or "null")
 
 
-def pin(options):
-    """Restricts this process to the last `threads` of the CPU cores that it may use."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--shapes", type=names, default=["tiny", "base"])
-    parser.add_argument(
-        "--batches",
-        type=lambda text: [int(size) for size in text.split(",")],
-        default=[1, 8, 32, 64],
-    )
-    parser.add_argument("--searches", type=names, default=["greedy", "beam4"])
-    parser.add_argument("--systems", type=names, default=list(SYSTEMS))
+    parser.add_argument("--batches", type=integers, help="default: 1,8,32,64; with a run 64")
+    parser.add_argument("--searches", type=names, help="default: greedy,beam4; with a run beam5")
+    parser.add_argument("--systems", type=names, help=f"of {', '.join(SYSTEMS)}")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--run", help="a run directory, instead of shapes")
+    parser.add_argument("--source", help="the sentences that the run translates")
+    parser.add_argument("--reference", help="their translations, for BLEU")
+    parser.add_argument("--sentences", type=int, help="the first N alone")
     parser.add_argument(
         "--work",
         type=pathlib.Path,
@@ -404,8 +482,9 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.quick:
-        options.shapes, options.batches, options.repeats = ["tiny"], [1, 8], 2
+    if bool(options.run) != bool(options.source):
+        parser.error("give --run and --source, or neither")
+    fill_in(options)
     if options.part:
         kind, _, shape = options.part.partition(":")
         if kind != "make":
@@ -418,17 +497,29 @@ def main():
         report(options, options.work or pathlib.Path(scratch))
 
 
+def fill_in(options):
+    """Fills in the unset options."""
+    if options.quick:
+        options.shapes, options.batches, options.repeats = ["tiny"], options.batches or [1, 8], 2
+    if options.run:
+        options.shapes = ["run"]
+    options.batches = options.batches or ([64] if options.run else [1, 8, 32, 64])
+    options.searches = options.searches or (["beam5"] if options.run else ["greedy", "beam4"])
+    options.systems = options.systems or list(OF_A_RUN if options.run else SYSTEMS)
+
+
 def report(options, work):
-    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
-    print(
-        f"{cpu_name()}, {options.threads} thread(s); {versions}; {STEPS} tokens per sentence, "
-        "float32 unless named otherwise\n"
-    )
+    head = ["shape", "search", "batch", "system"]
+    head += ["sentences/s, median" if options.run else "tokens/s, median", "spread"]
+    head += ["BLEU" if options.run else "of floor", "/ hf", "/ ct2", "/ ct2 int8", "first, s"]
+    print(f"{cpu_name()}, {options.threads} thread(s); {versions(*PACKAGES)}; ", end="")
+    print("float32 unless named otherwise\n")
     print_command()
-    machine = run_part(options, ["--part", "floor"], "floor")
-    print(f"floor: {machine['flops'] / 1e9:.0f} GFLOP/s, {machine['bytes'] / 1e9:.1f} GB/s\n")
-    head = ["shape", "search", "batch", "system", "tokens/s, median", "spread", "of floor"]
-    head += ["/ hf", "/ ct2", "/ ct2 int8", "first, s"]
+    machine = None
+    if not options.run:
+        machine = run_part(options, ["--part", "floor"], "floor")
+        print(f"{STEPS} tokens per sentence; floor: {machine['flops'] / 1e9:.0f} GFLOP/s, ", end="")
+        print(f"{machine['bytes'] / 1e9:.1f} GB/s\n")
     print_head(head)
     for shape in options.shapes:
         folder = work / shape
@@ -436,54 +527,64 @@ def report(options, work):
             folder.mkdir(parents=True, exist_ok=True)
             run_part(options, ["--part", f"make:{shape}", "--folder", str(folder)], "make")
         workers = [System(options, name, folder) for name in options.systems]
-        for search in options.searches:
-            for batch in options.batches:
-                able = [
-                    worker
-                    for worker in workers
-                    if batch == 1 or worker.system != "saved_model-single"
-                ]
-                print_cells(machine, shape, search, batch, *measure(options, able, search, batch))
+        for search, batch in itertools.product(options.searches, options.batches):
+            able = [each for each in workers if batch == 1 or "single" not in each.system]
+            first, seconds = measure(options, able, search, batch)
+            if options.run:
+                amount = len(json.loads((folder / "texts.json").read_text()))
+                shares = {each.system: bleu(options, each.texts) for each in able}
+            else:
+                amount, best = batch * STEPS, floor_of(machine, shape, batch, SEARCHES[search])
+                speeds = {name: amount / statistics.median(seconds[name]) for name in seconds}
+                shares = {name: f"{speed / best:.2f}" for name, speed in speeds.items()}
+            print_cells([shape, search, batch], amount, first, seconds, shares)
         for worker in workers:
             worker.close()
             loads = ", ".join(
                 f"{search} {seconds:.1f} s" for search, seconds in worker.loads.items()
             )
             notes = f"loaded in {loads}; peak memory {worker.memory / 2**20:.0f} MiB"
-            print(f"<!-- {shape} {worker.system}: {notes}; {disk(folder, worker.system)} -->")
+            size = disk(folder, worker.system, options.searches[0])
+            print(f"<!-- {shape} {worker.system}: {notes}; {size} -->")
 
 
-def disk(folder, name):
+def disk(folder, name, search):
     """Size on disk of what a system loads."""
-    paths = {"saved_model": "saved-greedy", "saved_model-single": "saved-greedy"}
+    paths = dict.fromkeys(("saved_model", "saved_model-single"), f"saved-{search}")
     paths |= dict.fromkeys(CORES, "run")
-    paths |= {f"saved_model-{dtype}": f"saved-greedy-{dtype}" for dtype in ("bfloat16", "int8")}
-    files = [file for file in (folder / paths.get(name, name)).rglob("*") if file.is_file()]
-    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB on disk"
+    paths |= {f"saved_model-{dtype}": f"saved-{search}-{dtype}" for dtype in ("bfloat16", "int8")}
+    return f"{size_on_disk(folder / paths.get(name, name)) / 1e6:.1f} MB on disk"
 
 
-def print_cells(machine, shape, search, batch, first, seconds):
-    speed = {name: batch * STEPS / statistics.median(values) for name, values in seconds.items()}
-    best = floor_of(machine, shape, batch, SEARCHES[search])
+def bleu(options, texts):
+    """BLEU of a system's translations as text."""
+    if options.reference is None:
+        return ""
+    import sacrebleu
+
+    references = read(options.reference)[: len(texts)]
+    return f"{sacrebleu.corpus_bleu(texts, [references]).score:.2f}"
+
+
+def print_cells(cells, amount, first, seconds, shares):
+    """Prints a row for each system.
+
+    Args:
+        cells: list, the first cells of each row.
+        amount: int, the tokens or sentences of a call.
+        first: dict of the seconds of each system's first call.
+        seconds: dict of a list of those of later calls.
+        shares: dict of the text of each system's cell behind the speeds.
+    """
+    speed = {name: amount / statistics.median(values) for name, values in seconds.items()}
     for name, values in seconds.items():
-        low, high = (batch * STEPS / edge(values) for edge in (max, min))
+        low, high = (amount / edge(values) for edge in (max, min))
         ratios = [
             f"{speed[name] / speed[peer]:.2f}" if peer in speed else ""
             for peer in ("hf", "ctranslate2-float32", "ctranslate2-int8")
         ]
-        numbers = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{speed[name] / best:.2f}"]
-        print_row(shape, search, batch, name, *numbers, *ratios, f"{first[name]:.2f}")
-
-
-def cpu_name():
-    """The CPU's name as the system gives it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next(
-                line.partition(":")[2].strip() for line in file if line.startswith("model name")
-            )
-    except (OSError, StopIteration):
-        return platform.processor()
+        figures = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", shares[name]]
+        print_row(*cells, name, *figures, *ratios, f"{first[name]:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,23 +1,30 @@
-"""Compares imported models of real shapes with the library that they come from.
+"""Measures imported models of real shapes: beside the library that they come from, and trimmed.
 
-    python benchmarks/interop.py --shape opus-mt --train-source F --train-target F --source F
-        --work DIR
-    python benchmarks/interop.py --shape t5-v1.1-small --steps 32 --train-source F
-        --train-target F --work DIR
-    python benchmarks/interop.py --shape nllb --train-source F --train-target F --work DIR
+    python benchmarks/interop.py shapes --shape opus-mt --train-source F --train-target F --work DIR
+        [--source F] [--steps 128] [--accept] [--spread 0.7 3 0.3 93 4] [--backends A,B]
+    python benchmarks/interop.py trim --text F --text F --lines F --work DIR [--hidden 512]
+        [--layers 2] [--count 64] [--threads N] [--backend NAME]
 
-Makes a folder of the shape as it is published, with the Hugging Face library: random weights
-(scaled so that outputs differ and end), and SentencePiece models trained on the text. Then it
-imports the folder on each backend, in a process of its own, and compares encoder output and logits
-of a padded batch, and the ids of greedy search and of a beam of 4 on 64 sentences. With `--source`
-the lines of that file are also translated by the library and by the exported SavedModel, in a
-process that can import neither Keras nor kformer.
+shapes. Makes a folder of the shape as it is published (small, opus-mt, nllb, t5-small,
+t5-v1.1-small), with the Hugging Face library: random weights (scaled so that outputs differ and
+end), and SentencePiece models trained on the text. Then it imports the folder on each backend, in a
+process of its own, and compares encoder output and logits of a padded batch, and the ids of greedy
+search and of a beam of 4 on 64 sentences. With `--source` the lines of that file are also
+translated by the library and by the exported SavedModel, in a process that can import neither Keras
+nor kformer.
+
+trim. Files and memory of a multilingual model before and after its vocabulary is trimmed. Makes a
+folder with NLLB's vocabulary of 256,206 pieces as it is published: random weights, the family's
+tokenizer trained on the text, with invented pieces up to that size, and as many layers of that
+width on each side as the options say (NLLB-200 has 12 or 24 of 1,024). `kformer import`, `kformer
+trim` and `kformer translate` then run in processes of their own. The lines are translated greedily
+in 24 tokens, since random weights seldom end a sentence. The resident memory is the peak of the
+whole process: Python, the backend and the model.
 """
 
 import argparse
 import io
 import json
-import os
 import pathlib
 import resource
 import subprocess
@@ -27,68 +34,28 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
+from benchmarks.common import (  # noqa: E402
+    BACKENDS,
+    cpu_name,
+    environment,
+    measured,
+    names,
+    once,
+    print_command,
+    print_head,
+    print_row,
+    read,
+    write,
+)
 
-T5 = {"query_scale": 0.125}
-BACKENDS = ("tensorflow", "jax", "torch")
+SIZES = ("vocab_size", "hidden_dim", "intermediate_dim", "layers", "heads", "positions")
+# The family and the sizes of each shape.
 SHAPES = {
-    "small": (
-        "marian",
-        {
-            "vocab_size": 16_000,
-            "hidden_dim": 128,
-            "intermediate_dim": 256,
-            "layers": 4,
-            "heads": 4,
-            "positions": 512,
-        },
-    ),
-    "opus-mt": (
-        "marian",
-        {
-            "vocab_size": 58_101,
-            "hidden_dim": 512,
-            "intermediate_dim": 2048,
-            "layers": 6,
-            "heads": 8,
-            "positions": 512,
-        },
-    ),
-    "nllb": (
-        "m2m_100",
-        {
-            "vocab_size": 256_206,
-            "hidden_dim": 1024,
-            "intermediate_dim": 4096,
-            "layers": 12,
-            "heads": 16,
-            "positions": 1024,
-        },
-    ),
-    "t5-small": (
-        "t5",
-        {
-            "vocab_size": 32_128,
-            "hidden_dim": 512,
-            "intermediate_dim": 2048,
-            "layers": 6,
-            "heads": 8,
-            "positions": 512,
-            **T5,
-        },
-    ),
-    "t5-v1.1-small": (
-        "t5-v1.1",
-        {
-            "vocab_size": 32_128,
-            "hidden_dim": 512,
-            "intermediate_dim": 1024,
-            "layers": 8,
-            "heads": 6,
-            "positions": 512,
-            **T5,
-        },
-    ),
+    "small": ("marian", (16_000, 128, 256, 4, 4, 512)),
+    "opus-mt": ("marian", (58_101, 512, 2048, 6, 8, 512)),
+    "nllb": ("m2m_100", (256_206, 1024, 4096, 12, 16, 1024)),
+    "t5-small": ("t5", (32_128, 512, 2048, 6, 8, 512)),
+    "t5-v1.1-small": ("t5-v1.1", (32_128, 512, 1024, 8, 6, 512)),
 }
 T5_CONFIG = {
     "d_kv": 64,
@@ -110,7 +77,10 @@ def make(options):
     """Makes the folder and what the library computes with it."""
     from tests.interop.published import forward, random_sources, random_targets
 
-    kind, sizes = SHAPES[options.shape]
+    kind, values = SHAPES[options.shape]
+    sizes = dict(zip(SIZES, values, strict=True))
+    if kind.startswith("t5"):
+        sizes["query_scale"] = 0.125
     folder = options.work / "folder"
     model, spread = spread_of(options, kind, sizes)
     write_tokenizer(folder, kind, sizes, options)
@@ -152,8 +122,7 @@ def made_as(options):
 
 
 def read_lines(options):
-    lines = options.source.read_text(encoding="utf-8").split("\n")
-    return [line for line in lines if line][: options.limit]
+    return [line for line in read(options.source) if line][: options.limit]
 
 
 def settings_of(model, beams, steps):
@@ -348,17 +317,17 @@ def check(options):
         result[name] = sum(
             one == other for one, other in zip(ours, expected["ids"][name], strict=True)
         )
-        if options.source and options.part == "tensorflow":
+        if options.source and options.part_of == "tensorflow":
             saved = kformer.Translator(model, translator.tokenizer, search).export(
                 options.work / f"saved-{name}", beam_size=beams
             )
             result[f"{name} texts"] = served(saved, options, expected["texts"][name], name)
-    (options.work / f"{options.part}.json").write_text(json.dumps(result))
+    (options.work / f"{options.part_of}.json").write_text(json.dumps(result))
 
 
 def served(saved, options, expected, name):
     """The number of lines that the SavedModel translates as the library does."""
-    from benchmarks.backends import SERVE
+    from benchmarks.formats import SERVE
 
     files = [str(options.work / file) for file in (f"lines-{name}.json", f"texts-{name}.json")]
     pathlib.Path(files[0]).write_text(json.dumps(read_lines(options)))
@@ -369,7 +338,7 @@ def served(saved, options, expected, name):
     )
 
 
-def report(work, backends):
+def print_shapes(work, backends):
     """Prints the table."""
     print_command()
     head = ["backend", "encoder output", "logits", "greedy ids equal", "beam-4 ids equal"]
@@ -385,55 +354,127 @@ def report(work, backends):
         print_row(backend, *cells)
 
 
+# A trimmed vocabulary.
+
+PIECES = 256_206
+LANGUAGES = ("--source-language", "eng_Latn", "--target-language", "deu_Latn")
+SEARCH = ("--beam-size", 1, "--max-length", 24)
+
+
+def write_folder(options, folder):
+    """Writes a published model with random weights."""
+    import sentencepiece
+
+    from kformer.interop.tokenizers import NLLB_LANGUAGES
+    from tests.interop.published import published_model
+    from tests.interop.tokenizer_folders import nllb
+
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        input=",".join(map(str, options.text)),
+        model_writer=out,
+        model_type="bpe",
+        vocab_size=8000,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    # Beside its pieces are the padding, a mask, two that are unused, and the languages.
+    model = filled_up(out.getvalue(), PIECES - len(NLLB_LANGUAGES) - 4)
+    config = nllb(folder, {"bpe": model})
+    special = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+    sizes = {
+        "vocab_size": config["vocab_size"],
+        "hidden_dim": options.hidden,
+        "intermediate_dim": 4 * options.hidden,
+        "layers": options.layers,
+        "heads": max(1, options.hidden // 64),
+        "positions": 128,
+    }
+    model = published_model(
+        config["model_type"], sizes=sizes, **{name: config[name] for name in special}
+    )
+    model.save_pretrained(folder)
+
+
+def report_trim(options):
+    work = options.work
+    folder, whole, small = (work / name for name in ("folder", "whole", "small"))
+    machine = {"backend": options.backend, "threads": options.threads}
+    if not (folder / "config.json").exists():
+        write_folder(options, folder)
+    if not whole.exists():
+        measured(work / "import.log", "import", folder, "--output", whole, *LANGUAGES, **machine)
+
+    def trim():
+        texts = [part for path in options.text for part in ("--text", path)]
+        arguments = ("trim", whole, *texts, "--output", small, "--json")
+        printed = measured(work / "trim.log", *arguments, backend=options.backend)[2]
+        return json.loads(printed.strip().splitlines()[-1])
+
+    sizes = once(work / "trim.json", trim)
+    lines = read(options.lines)[: options.count]
+    source = work / "lines"
+    write(source, lines)
+    print_command()
+    print(f"{cpu_name()}, {options.backend}, {options.threads or 'all'} threads; ", end="")
+    print(f"hidden size {options.hidden}, {options.layers} + {options.layers} layers\n")
+    print_head(("model", "pieces", "parameters", "file, MB", "peak, MiB", f"{len(lines)} lines, s"))
+    for name, run, size in (("whole", whole, "before"), ("trimmed", small, "after")):
+        arguments = ("translate", run, "--input", source, "--output", work / f"{name}.out")
+        seconds, memory, _ = measured(work / f"{name}.log", *arguments, *SEARCH, **machine)
+        parts = [sizes[size][key] for key in ("pieces", "parameters")]
+        parts += [round(sizes[size]["bytes"] / 1e6), round(memory), round(seconds)]
+        print_row(name, *(f"{part:,}" for part in parts))
+
+
+def report_shapes(options):
+    if options.part_of:
+        return make(options) if options.part_of == "make" else check(options)
+    made = options.work / "expected.json"
+    if made.exists() and (former := json.loads(made.read_text()).get("made")) != made_as(options):
+        raise SystemExit(f"{options.work} holds what was made with {former}; give another --work")
+    for part in [*([] if made.exists() else ["make"]), *options.backends]:
+        backend = "torch" if part == "make" else part
+        command = [sys.executable, *sys.argv, "--part-of", part]
+        subprocess.run(command, check=True, env=environment(backend))
+    print_shapes(options.work, options.backends)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=SHAPES, required=True)
-    parser.add_argument(
-        "--train-source", type=pathlib.Path, required=True, help="text for the SentencePiece models"
-    )
-    parser.add_argument("--train-target", type=pathlib.Path, required=True)
-    parser.add_argument("--source", type=pathlib.Path, help="lines to translate end to end")
-    parser.add_argument("--limit", type=int, help="of these lines, so many")
-    parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument(
-        "--spread", type=float, nargs=5, help="of the weights: see tests/interop/published.py"
-    )
-    parser.add_argument(
-        "--steps",
-        type=int,
-        default=128,
-        help="most tokens of a translation, its start and end token included",
-    )
-    parser.add_argument(
-        "--accept",
-        action="store_true",
-        help="take the weights as they come, however alike the outputs are",
-    )
-    parser.add_argument("--backends", default=",".join(BACKENDS))
-    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parts = parser.add_subparsers(dest="part", required=True)
+    part = parts.add_parser("shapes", help="beside the library that they come from")
+    part.add_argument("--shape", choices=SHAPES, required=True)
+    text = {"type": pathlib.Path, "required": True, "help": "text for the SentencePiece models"}
+    part.add_argument("--train-source", **text)
+    part.add_argument("--train-target", **text)
+    part.add_argument("--source", type=pathlib.Path, help="lines to translate end to end")
+    part.add_argument("--limit", type=int, help="the first N of these lines")
+    spread = "of the weights: see tests/interop/published.py"
+    part.add_argument("--spread", type=float, nargs=5, help=spread)
+    steps = "most tokens of a translation, its start and end token included"
+    part.add_argument("--steps", type=int, default=128, help=steps)
+    accept = "take the weights as they come, however alike the outputs are"
+    part.add_argument("--accept", action="store_true", help=accept)
+    part.add_argument("--backends", type=names, default=list(BACKENDS))
+    part.add_argument("--part-of", help=argparse.SUPPRESS)
+
+    part = parts.add_parser("trim", help="a trimmed vocabulary")
+    part.add_argument("--text", type=pathlib.Path, action="append", required=True)
+    part.add_argument("--lines", type=pathlib.Path, required=True, help="to translate")
+    part.add_argument("--hidden", type=int, default=512)
+    part.add_argument("--layers", type=int, default=2)
+    part.add_argument("--count", type=int, default=64)
+    part.add_argument("--threads", type=int)
+    part.add_argument("--backend", default="torch")
+
+    for part in parts.choices.values():
+        part.add_argument("--work", type=pathlib.Path, required=True)
     options = parser.parse_args()
-    if options.part:
-        return make(options) if options.part == "make" else check(options)
     options.work.mkdir(parents=True, exist_ok=True)
-    made = options.work / "expected.json"
-    if made.exists() and (former := json.loads(made.read_text()).get("made")) != made_as(options):
-        parser.error(f"{options.work} holds what was made with {former}; give another --work")
-    parts = [] if made.exists() else ["make"]
-    backends = options.backends.split(",")
-    for part in parts + backends:
-        backend = "torch" if part == "make" else part
-        environment = {
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "HF_HUB_OFFLINE": "1",
-        }
-        subprocess.run(
-            [sys.executable, __file__, *sys.argv[1:], "--part", part], check=True, env=environment
-        )
-    report(options.work, backends)
+    {"shapes": report_shapes, "trim": report_trim}[options.part](options)
 
 
 if __name__ == "__main__":

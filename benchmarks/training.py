@@ -47,7 +47,6 @@ is measured before and after a shape's windows, and the better one counts.
 """
 
 import argparse
-import importlib.metadata
 import importlib.util
 import itertools
 import math
@@ -61,13 +60,23 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from benchmarks.inference import cpu_name, floor, pin  # noqa: E402
-from benchmarks.tables import print_command, print_head, print_row  # noqa: E402
-from benchmarks.turns import Worker, answer, in_turns  # noqa: E402
+from benchmarks.common import (  # noqa: E402
+    BACKENDS,
+    Worker,
+    answer,
+    cpu_name,
+    floor,
+    in_turns,
+    names,
+    pin,
+    print_command,
+    print_head,
+    print_row,
+    versions,
+)
 
 # Vocabulary, and steps of a window.
 SHAPES = {"tiny": (9_712, 16), "small": (9_712, 8), "base": (32_000, 4), "big": (32_000, 4)}
-BACKENDS = ("tensorflow", "jax", "torch")
 KERAS = ("kformer", "keras_hub")
 SYSTEMS = [
     f"{name}{variant}"
@@ -80,10 +89,8 @@ SYSTEMS += [
     for variant in ("", "-tuned", "-tuned-medium")
 ]
 PACKED = ["kformer-tuned-packed", "kformer-tuned-packed-jit"]
-# Modules and the names of their distributions; the module that a system needs beside Keras.
-PACKAGES = {name: name for name in (*BACKENDS, "keras", "transformers")} | {
-    "keras_hub": "keras-hub"
-}
+PACKAGES = (*BACKENDS, "keras", "transformers", "keras-hub")
+# The module that a system needs beside Keras.
 NEEDS = {"marian": "transformers", "keras_hub": "keras_hub", "torch": "torch"}
 # The process keeps freed memory, so the kernel need not zero and map it again at every step.
 MALLOC = {
@@ -195,7 +202,7 @@ def open_dataset(options, packed=False):
 
 def work(options):
     """Runs in a system's process: answers requests to open, to train a window, and for memory."""
-    from benchmarks.training_peers import gpu_peak, open_system
+    from benchmarks.peers import gpu_peak, open_system
     from kformer.models import PRESETS
 
     name, *variants = options.part.split("-")
@@ -241,7 +248,7 @@ def gpu_floor():
     """FLOP/s of a large bfloat16 product on the GPU."""
     import torch
 
-    from benchmarks.training_peers import check_gpu
+    from benchmarks.peers import check_gpu
 
     check_gpu("torch")
     a, b = (torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda") for _ in range(2))
@@ -296,7 +303,6 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--source", type=pathlib.Path)
     parser.add_argument("--target", type=pathlib.Path)
     parser.add_argument("--shapes", type=names)
@@ -393,13 +399,8 @@ def cells_of(options):
 
 def report(options, folder):
     """Prints the table; returns the exit status."""
-    versions = [
-        f"{name} {importlib.metadata.version(name)}"
-        for module, name in PACKAGES.items()
-        if importlib.util.find_spec(module)
-    ]
     precision = "bfloat16 on a GPU" if options.device == "gpu" else "float32"
-    print(f"{cpu_name()}, {options.threads} thread(s), {precision}; {', '.join(versions)}\n")
+    print(f"{cpu_name()}, {options.threads} thread(s), {precision}; {versions(*PACKAGES)}\n")
     print_command()
     backend = options.backends[0]
 
