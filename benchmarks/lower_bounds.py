@@ -1,11 +1,11 @@
 """Runs kformer with the oldest versions of its dependencies that pyproject.toml allows.
 
-    python benchmarks/lower_bounds.py --work DIR [--extras interop,plots,jax,torch,onnx,ctranslate2]
+    python benchmarks/lower_bounds.py --work DIR [--extras tensorflow,jax,torch,interop,plots]
 
 Makes an environment of its own in DIR, installs each dependency at its lower bound (pip chooses
-what these need themselves), and runs in it, on TensorFlow: two steps of a training by
-`recommend`, the frozen run's translations, in Python and by the command, and an export. With the
-extras jax and torch all but the export runs on these, too.
+what these need themselves), and runs in it, on each backend among the extras: two steps of a
+training by `recommend`, the frozen run's translations, in Python and by the command; on TensorFlow
+also an export.
 
 The exit status is 0 if all of it works, and the texts are those of tests/frozen_run.
 """
@@ -19,7 +19,9 @@ import sys
 import tomllib
 import venv
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.common import BACKENDS, ROOT, names  # noqa: E402
+
 PROGRAM = """
 import pathlib, sys
 import keras, kformer
@@ -60,9 +62,8 @@ def main():
     venv.create(folder, with_pip=True, clear=True)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", *pinned], check=True)
-    backends = ["tensorflow", *(name for name in ("jax", "torch") if name in options.extras)]
     failed = False
-    for backend in backends:
+    for backend in [name for name in BACKENDS if name in options.extras]:
         saved = options.work / "saved" / backend
         run = subprocess.run(
             [python, "-c", PROGRAM, str(ROOT), str(saved)],
@@ -92,12 +93,8 @@ def parse():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder to write")
-    parser.add_argument(
-        "--extras",
-        type=lambda text: [name for name in text.split(",") if name],
-        default=["interop", "plots"],
-        help="extras to install, separated by commas (default: interop,plots)",
-    )
+    extras = ["tensorflow", "interop", "plots"]
+    parser.add_argument("--extras", type=names, default=extras, help="to install, with backends")
     return parser.parse_args()
 
 

@@ -474,7 +474,7 @@ def report_confidence(options):
 
     import kformer
     from kformer.translating.confidence import calibration_error, token_statistics
-    from kformer.translating.forced import pairs_of_texts
+    from kformer.translating.pairs import PairReader
 
     valid = read(options.valid_source), read(options.valid_target)
     test = read(options.source), read(options.reference)
@@ -483,10 +483,11 @@ def report_confidence(options):
     print_command()
     print_head(["tokens of", "number", "error, temperature 1", f"error, temperature {temperature}"])
     for name, sides in (("the validation set", valid), ("the test set", test)):
-        rows, _, labels = pairs_of_texts(translator, *sides)
+        reader = PairReader(translator.model, translator.tokenizer)
+        pairs = reader.tokenize(*sides, translator.options)
         errors = []
         for beta in (1.0, 1 / temperature):
-            tokens = token_statistics(translator, rows, labels, beta)
+            tokens = token_statistics(reader, pairs, beta)
             errors.append(f"{calibration_error(tokens['top'], tokens['hit']):.4f}")
         print_row(name, f"{len(tokens['hit']):,}", *errors)
     print()

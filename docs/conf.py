@@ -33,7 +33,6 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/**",
     "notebooks/**",
-    "benchmarks/RESULTS.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
 ]

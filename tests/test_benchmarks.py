@@ -1,180 +1,183 @@
-"""The benchmarks: every part of them runs, and their numbers are possible."""
+"""The benchmarks: each script has help, and runs with the smallest sizes."""
 
-import argparse
-import json
-import math
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 import kformer
-from benchmarks import inference, training
 
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+ROOT = pathlib.Path(__file__).parent.parent
+HELPERS = {"common", "peers"}
+SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in HELPERS)
+FROZEN = ROOT / "tests" / "frozen_run"
 
 
-def run_training(*options):
-    """Rows of the table of benchmarks/training.py, as dicts of strings."""
-    command = [sys.executable, str(BENCHMARKS / "training.py"), "--quick"]
-    command += ["--steps", "1", "--repeats", "1", *options]
+@pytest.mark.any_backend
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_help_begins_with_the_docstring(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(script), run_name="__main__")
+    assert end.value.code == 0
+    help_text, text = capsys.readouterr().out, script.read_text(encoding="utf-8")
+    assert text.split('"""')[1].splitlines()[0] in help_text
+    assert f"python benchmarks/{script.name}" in help_text
+
+
+def run(script, *arguments, backend="torch"):
+    """The rows of the tables that a script prints, lists of cells, without their heads."""
+    command = [sys.executable, ROOT / "benchmarks" / f"{script}.py", *arguments]
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend}
     process = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
     )
-    assert process.returncode == 0, process.stdout + process.stderr[-2000:]
-    lines = [
-        line.strip("|").split("|") for line in process.stdout.splitlines() if line.startswith("|")
+    assert process.returncode == 0, process.stdout + process.stderr[-3000:]
+    assert f"python benchmarks/{script}.py" in process.stdout, "the command is printed"
+    lines = [line for line in process.stdout.splitlines() if line.startswith("|")]
+    heads = [index - 1 for index, line in enumerate(lines) if set(line) <= set("|-")]
+    lines = [line for index, line in enumerate(lines) if index - 1 not in heads]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for index, line in enumerate(lines)
+        if not set(line) <= set("|-")
     ]
-    head, _, *rows = [[cell.strip() for cell in line] for line in lines]
-    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
-def check(row):
-    assert float(row["tokens/s, median"].replace(",", "")) > 0
-    assert 0 < float(row["of floor"]) < 1
-    assert float(row["first step, s"]) > 0
-
-
-@pytest.mark.any_backend
-def test_operations_are_those_of_the_weights():
-    means = dict.fromkeys(("S", "T", "SS", "TT", "ST"), 1.0)  # Pairs of one token each.
-    model = kformer.Transformer.from_preset("tiny", training.SHAPES["tiny"][0])
-    # Each matrix is multiplied by one vector, the shared table as the projection. Twelve attentions
-    # compute scores and contexts besides.
-    forward = (
-        sum(math.prod(weight.shape) for weight in model.trainable_weights if len(weight.shape) == 2)
-        + 12 * 2 * model.hidden_dim
-    )
-    assert training.operations_of("tiny", means) == 6 * forward
-
-
-@pytest.mark.any_backend
-def test_windows_repeat_after_a_step_of_each_shape(tmp_path):
-    options = argparse.Namespace(
-        folder=tmp_path, source=None, target=None, shapes=["tiny"], batch_tokens=512, max_shapes=4
-    )
-    training.make(options)
-    dataset = training.open_dataset(options)
-    dataset.choose(8)
-    batches = [dataset.batch_at(step)[1] for step in range(len(dataset.opening) + 16)]
-    opening, window, again = batches[: len(dataset.opening)], batches[-16:-8], batches[-8:]
-    assert {labels.shape for labels in opening[1:]} == {labels.shape for labels in window}
-    assert len(opening) == 1 + len({labels.shape for labels in window}) > 2
-    assert all((first == second).all() for first, second in zip(window, again, strict=True))
-
-
-@pytest.mark.any_backend
-def test_the_core_of_a_search_takes_ids(tmp_path, backend):
-    (tmp_path / "run").symlink_to(pathlib.Path(__file__).parent / "frozen_run")
-    options = argparse.Namespace(threads=1)
-    core = inference.Core(tmp_path, options, "greedy", backend=backend)
-    # One best of each text: as many tokens as are measured, the last of them the end.
-    assert core(["noon", "half past four"]).shape == (2, 1, inference.STEPS)
-
-
-@pytest.mark.slow
-@pytest.mark.any_backend
-def test_training_of_a_peer():
-    (row,) = run_training("--backends", "torch", "--systems", "torch")
-    assert (row["system"], row["/ torch"], row["/ KerasHub"]) == ("torch", "1.00", "")
-    check(row)
-
-
-@pytest.mark.slow
-def test_training_of_kformer(backend):
-    plain, packed = run_training("--backends", backend, "--systems", "kformer", "--packed")[:2]
-    assert (plain["system"], plain["backend"], packed["system"]) == (
-        "kformer",
-        backend,
-        "kformer-tuned-packed",
-    )
-    check(plain)
-    check(packed)
-
-
-@pytest.mark.slow
-@pytest.mark.any_backend
-@pytest.mark.parametrize("recipe", ["student", "taught", "diversified", "roundtrip"])
-def test_a_student_of_two_teachers(tmp_path, recipe):
-    data = tmp_path / "data"
-    data.mkdir()
-    for name, split, count in (
-        ("train", "train", 300),
-        ("val", "valid", 20),
-        ("test2016", "test", 20),
-    ):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with a corpus of generated pairs: `train`, `val` and `test` in two languages."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, split, count in (("train", "train", 300), ("val", "valid", 20), ("test", "test", 20)):
         pairs = kformer.examples.generate_pairs(count, split=split, categories=("time",))
         for language, side in (("en", "source"), ("zh", "target")):
             text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
-            (data / f"{name}.{language}").write_text(text, encoding="utf-8")
-    words = f"--to zh --test --recipe {recipe} --teachers 2 --seeds 1 --epochs 1 --vocabulary 360"
-    command = [sys.executable, str(BENCHMARKS / "multi30k.py"), str(data)]
-    command += ["--work", str(tmp_path / "work"), "--jobs", "2", *words.split()]
-    first, again = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))
-    assert first.returncode == 0, first.stderr[-3000:]
-    rows = [
-        [
-            line
-            for line in run.stdout.splitlines()
-            if line.startswith(("| 2 teachers", f"| {recipe}"))
-        ]
-        for run in (first, again)
-    ]
-    assert len(rows[0]) == 2 and rows[0] == rows[1], "a second call finds everything done"
-    assert (
-        "BLEU: nrefs:1|case:mixed|eff:no|tok:none|" in first.stdout
-        and "chrF: nrefs:1|case:mixed|eff:yes|nc:6|nw:0" in first.stdout
-    )
-    backward = "-2" if recipe in ("diversified", "roundtrip") else ""
-    paths = [
-        tmp_path / "work" / f"{recipe}-tok-en-zh-2{backward}.{side}"
-        for side in ("source", "target")
-    ]
-    # Not by splitlines: a teacher after one epoch says control characters, which end no line here.
-    taught = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n") for path in paths]
-    given = [
-        (data / f"train.{language}").read_text(encoding="utf-8").splitlines()
-        for language in ("en", "zh")
-    ]
-    last = tmp_path / "work" / "tok-en-zh-roundtrip-1-last"
-    assert last.exists() == (recipe == "roundtrip")
-    if last.exists():
-        options = json.loads((last / "paths.json").read_text(encoding="utf-8"))
-        assert options["start_from"] == str(last.with_name("tok-en-zh-roundtrip-1")) and options[
-            "train_source"
-        ] == str(data / "train.en")
-    refused = subprocess.run([*command, "--epochs", "2"], capture_output=True, text=True)
-    assert refused.returncode != 0 and "so epochs stays 1" in " ".join(refused.stderr.split())
-    # A duplicate pair is learnt once. After one epoch the teachers' translations may be empty.
-    assert len(taught[0]) == len(taught[1]) and set(zip(*given, strict=True)) <= set(
-        zip(*taught, strict=True)
+            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+    return folder
+
+
+slow = pytest.mark.slow
+once = pytest.mark.any_backend(quickest="torch")
+
+
+@slow
+@once
+def test_training_beside_torch():
+    options = ("--quick", "--steps", 1, "--repeats", 1, "--backends", "torch")
+    ours, theirs = run("training", *options, "--systems", "kformer,torch")
+    assert (ours[2], theirs[2], theirs[6]) == ("kformer", "torch", "1.00")
+    assert all(
+        float(row[3].replace(",", "")) > 0 and 0 < float(row[5]) < 1 for row in (ours, theirs)
     )
 
 
-@pytest.mark.any_backend
-def test_the_texts_and_methods_of_fine_tuning(tmp_path):
-    from benchmarks import fine_tuning
+@slow
+@once
+def test_inference_of_shapes_and_of_a_run(data):
+    options = ("--searches", "greedy", "--systems", "core-torch", "--repeats", 1)
+    (row,) = run("inference", "--quick", "--batches", 2, *options)
+    assert row[:4] == ["tiny", "greedy", "2", "core-torch"] and float(row[6]) > 0
+    files = ("--source", data / "test.en", "--reference", data / "test.zh", "--sentences", 4)
+    (row,) = run("inference", "--run", FROZEN, *files, *options)
+    assert row[:4] == ["run", "greedy", "64", "core-torch"] and 0 <= float(row[6]) <= 100
 
-    for name, languages in (("old", ("de", "en")), ("new", ("zh", "en"))):
-        (tmp_path / name).mkdir()
-        for part, count in (("train", 9), ("val", 2), ("test", 3)):
-            for language in languages:
-                lines = (f"{name} {part} {language} {i}\n" for i in range(count))
-                (tmp_path / name / f"{part}.{language}").write_text("".join(lines))
-    options = argparse.Namespace(old=tmp_path / "old", new=tmp_path / "new", work=tmp_path)
-    options.old_source, options.new_source, options.target = "de", "zh", "en"
-    options.old_test = options.new_test = "test"
-    options.pairs, options.seen = 4, 3
-    text = fine_tuning.write_texts(options)
-    read = {path.name: path.read_text().splitlines() for path in text.iterdir()}
-    # What the first model has seen of the new text is no part of the fine-tuning.
-    assert read["new-train.source"] == [f"new train zh {i}" for i in range(4)]
-    assert read["first.target"][3:] == ["old train en 3", *(f"new train en {i}" for i in (6, 7, 8))]
-    assert len(read["both.source"]) == 18
-    assert fine_tuning.method_arguments("full", text, "old") == []
-    assert fine_tuning.method_arguments("lora-8", text, "old") == ["--lora-rank", "8"]
-    mixed = fine_tuning.method_arguments("mixed-lora-32", text, "new")
-    assert mixed[:3] == ["--lora-rank", "32", "--general-source"]
-    assert mixed[3] == text / "new-train.source" and "--general-valid-target" in mixed
+
+@slow
+@once
+def test_quality_beside_torch(data, tmp_path):
+    options = ("--to", "zh", "--work", tmp_path / "work", "--pairs", 250, "--backend", "torch")
+    options += ("--rates", 0.005, "--dropouts", "0.2,0.3", "--finalists", 1)
+    options += ("--train-options", "--steps 20 --preset tiny")
+    rows = run("quality", "peers", data, *options)
+    assert rows == run("quality", "peers", data, *options), "a second call finds all of it done"
+    assert [row[0] for row in rows] == ["kformer", "torch, trial", "torch, trial", "torch"]
+    assert len({row[4] for row in rows}) == 1, "as many parameters"
+    assert rows[1][10] == "" != rows[3][10], "the test set is opened last"
+
+
+@slow
+@once
+def test_quality_of_searches_and_of_confidence(data):
+    test = ("--source", data / "test.en", "--reference", data / "test.zh")
+    ways = ("--ways", "greedy,mbr-2,terms", "--temperatures", 1, "--sentences", 4)
+    rows = run("quality", "search", FROZEN, *test, *ways, "--tokenize", "zh")
+    assert [row[0] for row in rows] == ["greedy", "mbr-2, temperature 1", "terms"]
+    valid = ("--valid-source", data / "val.en", "--valid-target", data / "val.zh")
+    rows = run("quality", "confidence", FROZEN, *valid, *test)
+    assert [row[0] for row in rows[:2]] == ["the validation set", "the test set"]
+    assert len(rows) == 7 and all(0 <= float(row[2]) <= 1 for row in rows[:2])
+
+
+@slow
+@once
+def test_efforts(data, tmp_path):
+    options = ("--effort", 1, "--seeds", 1, "--to", "zh", "--test", "test", "--tokenize", "zh")
+    options += ("--backend", "torch", "--option", "--steps 6 --preset tiny")
+    (row,) = run("efforts", data, "--work", tmp_path, *options)
+    assert row[:3] == ["1", "1", "its training"] and int(row[8].replace(",", "")) > 0
+
+
+@slow
+@once
+def test_formats_return_the_ids_of_kformer(data, tmp_path):
+    files = ("--source", data / "test.en", "--reference", data / "test.zh", "--work", tmp_path)
+    options = ("--limit", 4, "--formats", "ctranslate2-float32")
+    rows = run("formats", "others", FROZEN, *files, *options)
+    assert [row[5:7] for row in rows[2:]] == [["4 of 4", "4 of 4"]] * 2
+
+
+@slow
+@once
+def test_interop(data, tmp_path):
+    text = ("--train-source", data / "train.en", "--train-target", data / "train.zh")
+    options = ("--shape", "small", "--accept", "--steps", 8, "--backends", "torch")
+    (row,) = run("interop", "shapes", *text, *options, "--work", tmp_path)
+    assert float(row[2]) < 1e-4 and row[3:5] == ["64 of 64", "64 of 64"]
+
+
+@slow
+@once
+def test_memory():
+    rows = run("memory", "corpus", "--pairs", 2000, "--batches", 2, "--train-steps", 1)
+    assert rows[-1][0] == "1 steps of fit, tiny, torch"
+    (row,) = run("memory", "attention", "--backends", "torch", "--lengths", 64, "--repeats", 1)
+    assert row[:2] == ["torch", "64"] and all(float(cell) > 0 for cell in row[2:8:2])
+
+
+@slow
+@once
+def test_devices():
+    rows = run("devices", "--parts", "plan")
+    assert rows[0][:3] == ["base", "8", "NVLink"]
+
+
+@slow
+@once
+def test_documents():
+    rows = run("documents", "--share", 0.01)
+    assert {row[1] for row in rows} >= {"html", "srt", "po", "markdown"}
+    assert {row[4] for row in rows} == {"none"}
+
+
+@slow
+@once
+@pytest.mark.skipif(sys.platform != "linux", reason="the campaign forks processes")
+def test_reliability(tmp_path):
+    options = ("--count", 1, "--backends", "torch", "--work", tmp_path)
+    rows = run("reliability", "all", *options)
+    assert sum(row[0] == "all" for row in rows) == 7
+    assert {row[2] for row in rows} == {"0"}
+
+
+@slow
+@once
+def test_serving():
+    rows = run("serving", "same", "--count", 2)
+    assert len(rows) == 5 and {row[2] for row in rows} == {"2 of 2"}

@@ -37,13 +37,12 @@ class Commands:
     Args:
         zygote: `Zygote`.
         work: path.
-        fault: str, default None.
         only: str, default None. The one command to kill.
     """
 
-    def __init__(self, zygote, work, fault=None, only=None):
+    def __init__(self, zygote, work, only=None):
         self._only = only
-        self._zygote, self._fault = zygote, fault
+        self._zygote = zygote
         texts, runs = corpus(zygote, work), trained(zygote, work)
         self._work = pathlib.Path(work).resolve() / f"commands-{zygote.backend}-{os.getpid()}"
         self._work.mkdir(parents=True, exist_ok=True)
@@ -148,7 +147,6 @@ class Commands:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(kept, self.folder)
         how, options = random_kill(rng, outcome.operations, outcome.seconds, self.folder)
-        options["hook"]["fault"] = self._fault
         killed = self.run(command, **options)
         if killed.code != -9:
             if killed.code:

@@ -63,13 +63,12 @@ class Damage:
     Args:
         zygote: `Zygote`.
         work: path.
-        fault: str, default None. A fault to plant into the processes that read.
         only: str, default None. The one file or folder of a run to damage, by its first name.
     """
 
-    def __init__(self, zygote, work, fault=None, only=None):
+    def __init__(self, zygote, work, only=None):
         self._only = only
-        self._zygote, self._fault = zygote, fault
+        self._zygote = zygote
         self._samples = trained(zygote, work)
         self._folder = pathlib.Path(work).resolve() / f"damage-{zygote.backend}-{os.getpid()}"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -83,8 +82,7 @@ class Damage:
         self._texts = corpus(zygote, work)
 
     def _command(self, *arguments, **options):
-        hook = {"fault": self._fault} if self._fault else None
-        return self._zygote.command(*arguments, hook=hook, seconds=120, **options)
+        return self._zygote.command(*arguments, seconds=120, **options)
 
     def _translate(self):
         # With scores, so that other weights cannot go unseen.

@@ -11,30 +11,23 @@ import io
 import os
 import signal
 
-from benchmarks.reliability_parts import faults
-
 _WITH_TARGET = ("rename", "replace")
 _WITH_PATH = ("unlink", "remove", "rmdir", "mkdir")
 
 
-def install(root=None, kill_at=None, half=False, record=None, fault=None):
+def install(root, kill_at=None, half=False, record=None):
     """Wraps the file functions of this process.
 
     Args:
-        root: path, default None. Operations below it count; None for no wrapping.
+        root: path. Operations below it count.
         kill_at: int, default None. The number (from 1) of the operation before which the process
             kills itself with SIGKILL.
         half: bool, default False. Whether that is in the middle of the operation, if it is a write.
         record: path, default None. A folder that takes a record of all operations, see `recorder`.
-        fault: str, default None. A fault to plant, see `faults`.
 
     Returns:
         List of str, the names of the operations, which grows.
     """
-    if fault is not None:
-        faults.plant(fault)
-    if root is None:
-        return []
     root = os.path.realpath(root)
     recorder = None
     if record is not None:

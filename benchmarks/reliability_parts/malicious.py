@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import sys
 
-from benchmarks.reliability_parts import attacks, faults
+from benchmarks.reliability_parts import attacks
 from benchmarks.reliability_parts.damage import LINES
 from benchmarks.reliability_parts.samples import corpus, trained
 
@@ -21,10 +21,8 @@ _SECONDS = 60
 _MODULE = "benchmarks.reliability_parts.malicious"
 
 
-def guarded(arguments, canary, fault=None):
+def guarded(arguments, canary):
     """Runs a command in this process; any process or connection that it starts makes the canary."""
-    if fault:
-        faults.plant(fault)
 
     def watch(event, details):
         if event in ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn"):
@@ -54,13 +52,12 @@ class Malicious:
     Args:
         zygote: `Zygote`.
         work: path.
-        fault: str, default None.
         only: str, default None. The one attack, on the published model.
     """
 
-    def __init__(self, zygote, work, fault=None, only=None):
+    def __init__(self, zygote, work, only=None):
         self._only = only
-        self._zygote, self._fault = zygote, fault
+        self._zygote = zygote
         self._work = pathlib.Path(work).resolve() / f"malicious-{zygote.backend}-{os.getpid()}"
         self._work.mkdir(parents=True, exist_ok=True)
         folder = trained(zygote, work)
@@ -101,7 +98,6 @@ class Malicious:
             {
                 "arguments": [paths.get(part, part) for part in command],
                 "canary": str(canary),
-                "fault": self._fault,
             },
             seconds=_SECONDS,
             stdin=LINES,

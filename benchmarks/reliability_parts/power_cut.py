@@ -31,13 +31,12 @@ class PowerCut:
     Args:
         zygote: `Zygote`.
         work: path.
-        fault: str, default None.
         only: str, default None. The one command to cut, or "training".
     """
 
-    def __init__(self, zygote, work, fault=None, only=None):
+    def __init__(self, zygote, work, only=None):
         self._only = only
-        self._zygote, self._fault = zygote, fault
+        self._zygote = zygote
         self._texts = corpus(zygote, work)
         self._commands = Commands(zygote, work) if only != "training" else None
         self._work = pathlib.Path(work).resolve() / f"power-cut-{zygote.backend}-{os.getpid()}"
@@ -49,7 +48,7 @@ class PowerCut:
         """The `Disk` of a command, which is recorded the first time."""
         if name not in self._records:
             record = self._work / f"record-{len(self._records)}"
-            hook = {"root": str(root), "record": str(record), "fault": self._fault}
+            hook = {"root": str(root), "record": str(record)}
             outcome = run(hook=hook, seconds=900)
             if outcome.code:
                 raise RuntimeError(f"The recorded {name} failed: {outcome}")

@@ -6,6 +6,8 @@ import traceback
 
 import numpy as np
 
+from benchmarks.common import print_head, print_row
+
 
 class Tally:
     """Counts trials by kind, and ends a part when its budget is spent.
@@ -17,11 +19,9 @@ class Tally:
         count: int. Most trials.
         minutes: float or None. Most minutes.
         first: int, default 0. The number of the first trial.
-        ends_at_failure: bool, default False. Whether the first failure ends the part.
     """
 
-    def __init__(self, name, seed, count, minutes=None, first=0, ends_at_failure=False):
-        self._ends_at_failure = ends_at_failure
+    def __init__(self, name, seed, count, minutes=None, first=0):
         self.name, self.seed, self.first = name, seed, first
         self._last = first + count
         self._minutes = minutes
@@ -36,8 +36,6 @@ class Tally:
         end = None if self._minutes is None else time.monotonic() + 60 * self._minutes
         for number in range(self.first, self._last):
             if end is not None and time.monotonic() > end:
-                return
-            if self._ends_at_failure and self.failures:
                 return
             self._trial = number
             yield number, np.random.default_rng([self.seed, number])
@@ -69,11 +67,12 @@ class Tally:
 
     def report(self):
         """Prints the table; returns the exit code."""
-        print(f"\n| {self.name} | tried | failed |\n|---|---|---|")
+        print()
+        print_head([self.name, "tried", "failed"])
         for kind, (tried, failed) in sorted(self.rows.items()):
-            print(f"| {kind} | {tried:,} | {failed:,} |")
+            print_row(kind, f"{tried:,}", f"{failed:,}")
         failed = sum(row[1] for row in self.rows.values())
-        print(f"| all | {self.tried:,} | {failed:,} |")
+        print_row("all", f"{self.tried:,}", f"{failed:,}")
         for what, times in sorted(self.notes.items()):
             print(f"({times:,} {what})")
         sys.stdout.flush()

@@ -34,12 +34,11 @@ class Trainings:
     Args:
         zygote: `Zygote`.
         work: path.
-        fault: str, default None. A fault to plant into each process that is killed or resumed.
         only: ignored; other parts have one kind to try.
     """
 
-    def __init__(self, zygote, work, fault=None, only=None):
-        self._zygote, self._fault = zygote, fault
+    def __init__(self, zygote, work, only=None):
+        self._zygote = zygote
         self._work = pathlib.Path(work).resolve() / f"trainings-{zygote.backend}-{os.getpid()}"
         self._work.mkdir(parents=True, exist_ok=True)
         self._corpus = corpus(zygote, work)
@@ -78,7 +77,6 @@ class Trainings:
         kind = f"{self._zygote.backend}, {variant}"
         for _ in range(rng.integers(1, _MOST_KILLS + 1)):
             how, options = random_kill(rng, operations, seconds, run)
-            options["hook"]["fault"] = self._fault
             outcome = self._zygote.command(*arguments, seconds=900, **options)
             arguments = [*arguments, *(["--resume"] if "--resume" not in arguments else [])]
             if outcome.code == -9 and str(run) not in outcome.out:
@@ -92,8 +90,7 @@ class Trainings:
         if not kills:
             return
         let_an_hour_pass(run)
-        hook = {"fault": self._fault} if self._fault else None
-        outcome = self._zygote.command(*arguments, seconds=900, hook=hook)
+        outcome = self._zygote.command(*arguments, seconds=900)
         fault = difference(digests(run), expected) if outcome.code == 0 else str(outcome)
         tally.add(kind, fault and f"after the kills {kills}: {fault}", count=len(kills))
         for how in kills:

@@ -36,12 +36,8 @@ def save(run, output):
         raise SystemExit(1) from None
 
 
-def write(name, arguments, fault=None):
+def write(name, arguments):
     """Runs a command or `save` in this process."""
-    if fault:
-        from benchmarks.reliability_parts import faults
-
-        faults.plant(fault)
     if name == "save":
         save(*arguments)
     else:
@@ -54,12 +50,11 @@ class Writers:
     Args:
         zygote: `Zygote`.
         work: path.
-        fault: str, default None.
         only: ignored; other parts have one kind to try.
     """
 
-    def __init__(self, zygote, work, fault=None, only=None):
-        self._zygote, self._fault = zygote, fault
+    def __init__(self, zygote, work, only=None):
+        self._zygote = zygote
         texts, runs = corpus(zygote, work), trained(zygote, work)
         self._samples = {"interrupted": runs / "interrupted", "an older model": texts / "small"}
         published = runs / "published"
@@ -80,7 +75,7 @@ class Writers:
         self._expected = {}
 
     def _start(self, name):
-        arguments = {"name": name, "arguments": self._commands[name], "fault": self._fault}
+        arguments = {"name": name, "arguments": self._commands[name]}
         return self._zygote.start(f"{_MODULE}:write", arguments)
 
     def _fresh(self, start):

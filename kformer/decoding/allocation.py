@@ -21,7 +21,7 @@ from kformer.utils.backend import pick
 
 # What a token that must occur is taken to cost, and what each better candidate of the same bank
 # costs: of several values those with the highest BLEU on the validation set of Multi30k
-# (benchmarks/RESULTS.md). With a lower cost of tokens phrases come too late in a translation, with
+# (docs/decisions.md). With a lower cost of tokens phrases come too late in a translation, with
 # a higher one too early.
 _COST, _NEXT_RANK = 5.0, 3.0
 _NO_FIT = 1e6  # above all differences of scores

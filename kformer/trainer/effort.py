@@ -67,7 +67,7 @@ class Effort(NamedTuple):
 # A student is as good as what it reads: with teachers of half the epochs it gained nothing on 5,000
 # pairs. Half the epochs do for those of the other direction. With 0.8 a student still improved when
 # it ended; 1.2 gained two BLEU on Tatoeba. The text of five teachers is twice as long as that of
-# two: with 2.0 a student no longer improved at its end (benchmarks/RESULTS.md).
+# two: with 2.0 a student no longer improved at its end (docs/decisions.md).
 EFFORTS = {2: Effort(1, 1, 1.0, 0.5, 1.2, 1), 3: Effort(3, 2, 1.0, 1.0, 2.0, 3)}
 
 

@@ -2,7 +2,7 @@
 
 `settle_text` sets the options for the batches and the model. `settle_course` sets those that depend
 on the length of an epoch and the size of the model. The numbers come from trainings on Multi30k
-(29,000 pairs; benchmarks/RESULTS.md) and from the papers that the docstrings name.
+(29,000 pairs; docs/results.md) and from the papers that the docstrings name.
 """
 
 import dataclasses

@@ -8,11 +8,11 @@ import html5lib
 import polib
 import pytest
 
-from benchmarks.documents import Function, Generator, compare, reverse, structure
 from kformer.decoding import SearchOptions
 from kformer.documents import Glossary, format_of, translate_document
 from kformer.translating.translation import Hypothesis, Translation
 from tests.documents.fakes import Fake, scrambled
+from tests.documents.generated import Function, Generator, compare, reverse, structure
 
 pytestmark = pytest.mark.any_backend
 FORMATS = ("html", "srt", "po", "markdown")

@@ -11,7 +11,7 @@ from tests.serving.conftest import MODEL
 
 pytestmark = pytest.mark.any_backend
 
-# A larger number is for benchmarks/serving.py.
+# KFORMER_MALFORMED=100000 makes a campaign of it.
 COUNT = int(os.environ.get("KFORMER_MALFORMED", "500"))
 PATHS = (
     f"/v1/models/{MODEL}:predict",

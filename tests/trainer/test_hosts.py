@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,12 +14,17 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.devices import free_port
 from kformer.trainer import run as run_module
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="hosts need JAX")
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,9 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 import kformer  # noqa: E402
-from benchmarks.devices import largest_share  # noqa: E402
 from kformer.training import LatestValue, distribution, enable_lora, paper_recipe  # noqa: E402
 from kformer_cli.main import main as main_of_command  # noqa: E402
+from tests.training.shares import largest_share  # noqa: E402
 
 
 class Losses(keras.callbacks.Callback):

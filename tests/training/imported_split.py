@@ -13,10 +13,10 @@ os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
 )
 
-from benchmarks.devices import largest_share  # noqa: E402
 from kformer.saving import load_checkpoint  # noqa: E402
 from kformer.training import distribution  # noqa: E402
 from kformer_cli.main import main  # noqa: E402
+from tests.training.shares import largest_share  # noqa: E402
 
 
 def losses(run):
