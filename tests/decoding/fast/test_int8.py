@@ -19,31 +19,43 @@ from tests.export.saved_model.test_export import FROZEN_RUN
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no fast decoder")
 
-# Prints the products of the matrices of a file, with biases.
+INSTRUCTIONS = ("default", "AVX512_CORE", "AVX2", "AVX2_VNNI")
+# Writes the products of a file's matrices, with biases, on each instruction set. oneDNN reads the
+# variable at its first product, so that what is imported can serve several processes.
 PROGRAM = """
-import json, sys
+import json, os, sys
 import keras, numpy as np
 from keras import ops
 import kformer
 from kformer.decoding.fast.decoder import FastNetwork, backend_ops
 
-inputs, fast = np.load(sys.argv[1]), backend_ops("int8")
-x, bias = (ops.convert_to_tensor(inputs[name]) for name in ("x", "bias"))
-kernel, table = (keras.Variable(inputs[name]) for name in ("kernel", "table"))
+def write_products(path):
+    inputs, fast = np.load(sys.argv[1]), backend_ops("int8")
+    x, bias = (ops.convert_to_tensor(inputs[name]) for name in ("x", "bias"))
+    kernel, table = (keras.Variable(inputs[name]) for name in ("kernel", "table"))
 
-def products(x):
-    projection = fast.bind_projection(table, True)
-    bound = fast.bind_kernel(kernel)
-    return (
-        fast.product(x, bound, bias),
-        fast.project(x, projection, (), bias),
-        fast.product(ops.relu(x), bound, bias, is_positive=True),
-    )
+    def products(x):
+        projection = fast.bind_projection(table, True)
+        bound = fast.bind_kernel(kernel)
+        return (
+            fast.product(x, bound, bias),
+            fast.project(x, projection, (), bias),
+            fast.product(ops.relu(x), bound, bias, is_positive=True),
+        )
 
-if keras.backend.backend() == "tensorflow":
-    import tensorflow as tf
-    products = tf.function(products)
-print(json.dumps([ops.convert_to_numpy(y).tolist() for y in products(x)]))
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+        products = tf.function(products)
+    with open(path, "w") as file:
+        json.dump([ops.convert_to_numpy(y).tolist() for y in products(x)], file)
+
+for instructions in sys.argv[2:]:
+    if os.fork() == 0:
+        if instructions != "default":
+            os.environ["ONEDNN_MAX_CPU_ISA"] = instructions
+        write_products(f"{sys.argv[1]}.{instructions}")
+        os._exit(0)
+    assert os.wait()[1] == 0
 """
 
 
@@ -102,20 +114,24 @@ def inputs(tmp_path_factory):
     return file, values
 
 
-@pytest.mark.parametrize("instructions", ["", "AVX512_CORE", "AVX2", "AVX2_VNNI"])
-def test_products_are_exact_on_every_instruction_set(inputs, instructions):
+@pytest.fixture(scope="module")
+def written_products(inputs):
+    """The folder with each instruction set's products, written by one program for all."""
+    environment = {name: os.environ[name] for name in os.environ if name != "ONEDNN_MAX_CPU_ISA"}
+    program = [sys.executable, "-c", PROGRAM, str(inputs[0]), *INSTRUCTIONS]
+    subprocess.run(program, env=environment, check=True)
+    return inputs[0].parent
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+def test_products_are_exact_on_every_instruction_set(inputs, written_products, instructions):
     file, values = inputs
-    environment = {**os.environ}
-    environment.pop("ONEDNN_MAX_CPU_ISA", None)
-    if instructions:
-        environment["ONEDNN_MAX_CPU_ISA"] = instructions
-    found = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(file)], env=environment, capture_output=True, check=True
-    )
+    text = (written_products / f"{file.name}.{instructions}").read_text()
     # Without VNNI activations have 7 bits.
     bits = (7,) if instructions in ("AVX2", "AVX512_CORE") else (8, 7)
     positive = np.maximum(values["x"], 0)
-    *products, positive_product = json.loads(found.stdout)
+    *products, positive_product = json.loads(text)
 
     def is_product(y, x, highest):
         # One integer more or less would make a difference of 3e-4.
