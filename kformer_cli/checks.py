@@ -12,20 +12,22 @@ from kformer_options.model_folders import check_run, check_trained, is_run
 from kformer_options.text_files import check_readable, check_same_length, count_lines
 
 _LIMITS = (
-    Option("beam_size", int, "", least=1),
-    Option("n_best", int, "", least=1),
-    Option("max_length", int, "", least=0),
-    Option("length_ratio", float, "", least=0),
-    Option("length_offset", int, "", least=0),
-    Option("temperature", float, "", above=0),
-    Option("top_k", int, "", least=0),
-    Option("top_p", float, "", above=0, most=1),
-    Option("seed", int, "", least=0, most=2**31 - 1),
-    Option("repetition_penalty", float, "", above=0),
-    Option("no_repeat_ngram_size", int, "", least=0, most=1000),
-    Option("max_text_bytes", int, "", least=4),
-    Option("batch_size", int, "", least=1),
-    Option("dtype", str, "", choices=("float32", "bfloat16", "int8")),
+    Option("", "beam_size", int, True, flag="beam-size", at_least=1),
+    Option("", "n_best", int, True, flag="n-best", at_least=1),
+    Option("", "max_length", int, True, flag="max-length", at_least=0),
+    Option("", "length_ratio", float, True, flag="length-ratio", at_least=0),
+    Option("", "length_offset", int, True, flag="length-offset", at_least=0),
+    Option("", "temperature", float, True, flag="temperature", above=0),
+    Option("", "top_k", int, True, flag="top-k", at_least=0),
+    Option("", "top_p", float, True, flag="top-p", above=0, at_most=1),
+    Option("", "seed", int, True, flag="seed", at_least=0, at_most=2**31 - 1),
+    Option("", "repetition_penalty", float, True, flag="repetition-penalty", above=0),
+    Option(
+        "", "no_repeat_ngram_size", int, True, flag="no-repeat-ngram-size", at_least=0, at_most=1000
+    ),
+    Option("", "max_text_bytes", int, True, flag="max-text-bytes", at_least=4),
+    Option("", "batch_size", int, True, flag="batch-size", at_least=1),
+    Option("", "dtype", str, True, flag="dtype", choices=("float32", "bfloat16", "int8")),
 )
 
 
@@ -59,7 +61,8 @@ def check_value(option, value):
         UsageError: the value is out of range.
     """
     try:
-        option.check(value, f"--{option.flag}")
+        if value is not None:
+            option.check(value, f"--{option.flag}")
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -167,7 +167,7 @@ def _names(text):
 
 def _check_export(run, entry, dtype, options):
     """Checks what can be checked before Keras is imported."""
-    check_value(Option("dtype", str, "", choices=entry.dtypes), dtype)
+    check_value(Option("", "dtype", str, True, flag="dtype", choices=entry.dtypes), dtype)
     check_values(options, searches=entry.name == "saved_model")
     for each in (run, *(options["ensemble"] or ())):
         check_trained(each)
@@ -267,7 +267,7 @@ def import_(
     A download is kept in the cache of huggingface_hub, goes on where it broke off, and is verified.
     HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE count as in its own command `hf`.
     """
-    check_value(Option("dtype", str, "", choices=_IMPORTED), options["dtype"])
+    check_value(Option("", "dtype", str, True, flag="dtype", choices=_IMPORTED), options["dtype"])
     if is_hub_name(path):
         check_hub(path)
     else:

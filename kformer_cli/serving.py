@@ -1,6 +1,7 @@
 """The command that serves: `serve`."""
 
 import logging
+import os
 import pathlib
 import signal
 import sys
@@ -10,16 +11,14 @@ import typer
 
 from kformer_cli.checks import check_value
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.options import Threads, option, with_options
+from kformer_cli.options import option, with_options
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import check_served
 from kformer_options.serving import SERVING
 
 
 def _annotated(declared):
-    kind = {list: list[str], bool: bool, int: int, float: float, str: str}.get(
-        declared.type, pathlib.Path
-    )
+    kind = {list: list[str], os.PathLike: pathlib.Path}.get(declared.type, declared.type)
     return Annotated[
         kind | None,
         option(
@@ -31,7 +30,7 @@ def _annotated(declared):
     ]
 
 
-@with_options({**{name: _annotated(each) for name, each in SERVING.items()}, "threads": Threads})
+@with_options({name: _annotated(declared) for name, declared in SERVING.items()})
 def serve(
     models: Annotated[
         list[str] | None,

@@ -27,10 +27,9 @@ from kformer_cli.options import (
     with_options,
 )
 from kformer_options.combinations import check_combinations
-from kformer_options.fine_tuning import TEXTS
 from kformer_options.host_addresses import place_of_host
 from kformer_options.model_folders import PARTS, check_new_run, check_teachers
-from kformer_options.training import TRAINING
+from kformer_options.training import TEXTS, TRAINING
 
 
 @with_options(MACHINE)

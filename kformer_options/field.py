@@ -1,77 +1,80 @@
-"""What an option is: its name, type, default, range, help and check.
+"""An option as a field of a plain dataclass: name, type, default, limits and meaning, once.
 
-This module imports only the standard library, as `kformer_options.training` does.
+The command line, docstrings, checks and saved configurations read the fields by `options_of`. A
+module that declares options must not postpone its annotations (`from __future__ import
+annotations`). This module imports only the standard library, as all of this package.
 """
 
+import collections.abc
 import dataclasses
+import functools
 import math
 import numbers
 import os
+import textwrap
+import types
+import typing
+from typing import Any, TypeAlias, TypeVar
 
-# When an option's default applies; without a condition it always does.
+from kformer_options.names import named
+from kformer_options.wording import shown
+
+# When the default of an unset option applies; without a condition it always does.
 NEW_MODEL, NEW_TOKENIZER, VALIDATION = "new model", "new tokenizer", "validation"
 TEACHERS, LORA, GENERAL = "teachers", "adapters", "general text"
+
+Path: TypeAlias = str | os.PathLike[str]
+_Class = TypeVar("_Class", bound=type)
+_TYPE_NAMES = {os.PathLike: "path", list: "list of paths"}
+_EXPECTED = {bool: "true or false", str: "a text", os.PathLike: "a path", tuple: "a tuple"}
+_EXPECTED |= {dict: "a dict of names and values"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option of a training. Every option may be unset, which is `None`.
+    """One option: what `option` declares, and what its field adds.
 
     Attributes:
-        name: str, the keyword argument of `train_run` and the name in `config.json`.
-        type: type of a value: int, float, str, bool, dict, list (of paths), or `os.PathLike` for a
-            path.
-        meaning: str, what it is, without its default.
-        default: the value of an unset option. `None` if it is chosen by the corpus, or if unset
-            means that nothing is done.
-        group: str, the heading in `kformer train --help`.
-        applies: condition of that default: `None` (always), `NEW_MODEL` (without start_from),
-            `NEW_TOKENIZER`, `VALIDATION`, `TEACHERS`, `LORA` or `GENERAL`.
-        unset: str, what an unset option means, where `default` does not show it; `""` if there is
-            nothing to tell.
-        least, most: bounds that are allowed values.
-        above, below: bounds that are not.
-        note: str, what a message adds to the range.
-        choices: tuple of the allowed values.
-        flag: str, the name on the command line, without hyphens in front.
-        metavar: str, what the help shows for a value.
-        changeable: bool, whether a resumed training may have another value: the option says how
-            long and how often, not what is computed at a step.
+        name: str, the name of the field.
+        type: type of a value: int, float, str, bool, dict, tuple, list (of paths), or `os.PathLike`
+            for a path.
+        is_optional: bool, whether `None` is a value.
+        default: any type, the value of an unset option. `None` if the corpus decides, or if
+            nothing is done without the option.
+    The others are the arguments of `option`.
     """
 
-    name: str
-    type: type
     meaning: str
-    default: object = None
+    name: str = ""
+    type: type = object
+    is_optional: bool = False
+    default: Any = None
+    help_text: str | None = None
     group: str = ""
     applies: str | None = None
-    unset: str | None = None
-    least: float | None = None
-    most: float | None = None
+    settled: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
     above: float | None = None
     below: float | None = None
     note: str = ""
     choices: tuple = ()
+    own_check: Any = None
     flag: str = ""
     metavar: str | None = None
     changeable: bool = False
 
-    def __post_init__(self):
-        if not self.flag:
-            object.__setattr__(self, "flag", self.name.replace("_", "-"))
-
     @property
     def type_name(self):
         """The type as a docstring has it, such as `"int"` or `"path"`."""
-        names = {os.PathLike: "path", list: "list of paths"}
-        return names.get(self.type, self.type.__name__)
+        return _TYPE_NAMES.get(self.type, self.type.__name__)
 
     @property
     def default_text(self):
         """What an unset option means, in words."""
-        if self.unset is not None:
-            return self.unset
-        if self.default is None:
+        if self.settled is not None:
+            return self.settled
+        if self.default in (None, ()):
             return "none"
         if self.type is bool:
             return "yes" if self.default else "no"
@@ -80,7 +83,9 @@ class Option:
     @property
     def help(self):
         """The sentences of `--help`."""
-        choices = f" One of {', '.join(self.choices)}." if self.choices else ""
+        if self.help_text is not None:
+            return self.help_text
+        choices = f" One of {', '.join(map(str, self.choices))}." if self.choices else ""
         default = f" Default: {self.default_text}." if self.default_text else ""
         return f"{self.meaning}{choices}{default}"
 
@@ -88,44 +93,53 @@ class Option:
     def expected(self):
         """What a value must be, in words: the end of "NAME must be ..."."""
         if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        kinds = {bool: "true or false", str: "a text", os.PathLike: "a path"}
-        kinds |= {dict: "a dict of names and values", list: f"a list of {self.note}"}
-        if self.type in kinds:
-            return kinds[self.type]
+            return f"one of {', '.join(map(str, self.choices))}"
+        if self.type is list:
+            return f"a list of {self.note}"
+        if self.type in _EXPECTED:
+            return _EXPECTED[self.type]
         if self.above is not None:
             bounds = f"above {self.above}"
             bounds += "" if self.below is None else f" and below {self.below}"
-            bounds += "" if self.most is None else f" and at most {self.most}"
+            bounds += "" if self.at_most is None else f" and at most {self.at_most}"
         elif self.below is not None:
-            bounds = f"in [{self.least}, {self.below})"
-        elif self.most is not None:
-            bounds = f"from {self.least} to {self.most}"
+            bounds = f"in [{self.at_least}, {self.below})"
+        elif self.at_most is not None:
+            bounds = f"from {self.at_least} to {self.at_most}"
+        elif self.at_least is not None:
+            bounds = f"{'of ' if self.type is int else ''}at least {self.at_least}"
         else:
-            bounds = f"at least {self.least}"
-        if self.type is int:
-            bounds = f"a whole number {'of ' if self.most is None else ''}{bounds}"
-        return bounds + self.note
+            return "a whole number" if self.type is int else "a finite number"
+        return f"{'a whole number ' if self.type is int else ''}{bounds}{self.note}"
 
     def check(self, value, name=None):
-        """Checks a value; `None`, an unset option, passes.
+        """Returns a value as it is stored: NumPy's numbers as Python's, paths as str.
 
         Args:
-            value: what was given.
-            name: str, default the option's name. What the message calls the option.
+            value: any type.
+            name: str, default as `named` has it. What the message calls the option.
 
         Raises:
             ValueError: the value has the wrong type or is out of range.
         """
-        if value is not None and not (self._has_type(value) and self._is_in_range(value)):
-            name = name or self.name
-            raise ValueError(f"{name} must be {self.expected}, but {value!r} was given.")
+        name = name or named(self.name)
+        if value is None and self.is_optional:
+            return None
+        if self.own_check is not None:
+            return self.own_check(name, value)
+        if self._has_type(value) and self._is_in_range(value):
+            return _stored(value)
+        is_infinite = isinstance(value, float) and not abs(value) < math.inf
+        expected = "a finite number" if is_infinite and self.type is float else self.expected
+        raise ValueError(f"{name} must be {expected}, but {shown(value)} was given.")
 
     def _has_type(self, value):
-        kinds = {int: numbers.Integral, float: numbers.Real, os.PathLike: str | os.PathLike}
+        if self.choices:
+            return isinstance(value, tuple({type(choice) for choice in self.choices}))
         if self.type is list:
             is_list = isinstance(value, list | tuple)
-            return is_list and all(isinstance(part, str | os.PathLike) for part in value)
+            return is_list and all(isinstance(item, str | os.PathLike) for item in value)
+        kinds = {int: numbers.Integral, float: numbers.Real, os.PathLike: str | os.PathLike}
         is_kind = isinstance(value, kinds.get(self.type, self.type))
         return is_kind and isinstance(value, bool) == (self.type is bool)
 
@@ -134,6 +148,196 @@ class Option:
             return value in self.choices
         if self.type not in (int, float):
             return True
-        low = value > self.above if self.above is not None else value >= self.least
-        high = value < (math.inf if self.below is None else self.below)
-        return low and high and (self.most is None or value <= self.most)
+        return (
+            (self.type is int or abs(value) < math.inf)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    unset: Any = None,
+    settled: str | None = None,
+    applies: str | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    note: str = "",
+    choices: tuple = (),
+    check: Any = None,
+    flag: str = "",
+    metavar: str | None = None,
+    group: str = "",
+    help: str | None = None,
+    changeable: bool = False,
+    metadata: dict[str, Any] | None = None,
+) -> Any:
+    """Makes the field of an option. The result is `Any` for type checkers, as the field's own type.
+
+    Args:
+        default: any type, the default of the field; `dataclasses.MISSING` if there is none.
+        meaning: str, the sentences of the docstring, without the default.
+        unset: any type, default `None`. The value that settling gives an unset option, whose field
+            is `None`.
+        settled: str, default `None`. What an unset option means, in words, if `unset` does not
+            show it; `""` for nothing.
+        applies: str, default `None`. When `unset` applies: `NEW_MODEL` (without start_from),
+            `NEW_TOKENIZER`, `VALIDATION`, `TEACHERS`, `LORA` or `GENERAL`; `None` for always.
+        at_least: number, default `None`. The smallest value.
+        at_most: number, default `None`. The largest value.
+        above: number, default `None`. All values are above it.
+        below: number, default `None`. All values are below it.
+        note: str, default `""`. Text after the range in messages; of a list, what it holds.
+        choices: tuple, default `()`. The only values.
+        check: function, default `None`. Takes the option's name and a value, and returns the value
+            or raises a ValueError, instead of the check of type and range.
+        flag: str, default the name with hyphens. The name on the command line, without `--`.
+        metavar: str, default `None`. What the help shows for a value.
+        group: str, default that of the field before. The heading in `--help-all`.
+        help: str, default made from `meaning` and the default. The text of `--help`.
+        changeable: bool, default False. Whether a resumed training may have another value: the
+            option says how long and how often, not what is computed at a step.
+        metadata: dict, default `None`. Further entries of the field's metadata.
+
+    Returns:
+        `dataclasses.Field`.
+
+    Example:
+        ```python
+        import dataclasses
+
+        from kformer_options.field import check_values, option
+
+
+        @dataclasses.dataclass(frozen=True)
+        class Noise:
+            dropout: float | None = option(None, "The rate of dropout.", at_least=0, below=1)
+
+            def __post_init__(self):
+                check_values(self)
+
+
+        Noise(dropout=0.3)
+        ```
+    """
+    declared = Option(
+        meaning,
+        default=default if unset is None else unset,
+        help_text=help,
+        group=group,
+        applies=applies,
+        settled=settled,
+        at_least=at_least,
+        at_most=at_most,
+        above=above,
+        below=below,
+        note=note,
+        choices=choices,
+        own_check=check,
+        flag=flag,
+        metavar=metavar,
+        changeable=changeable,
+    )
+    return dataclasses.field(default=default, metadata={"option": declared, **(metadata or {})})
+
+
+@functools.cache
+def options_of(cls):
+    """Returns the options of a dataclass: a dict of name to `Option`, in the order of the fields.
+
+    Fields that `option` did not make are left out.
+
+    Args:
+        cls: dataclass.
+    """
+    options, group = {}, ""
+    for field in dataclasses.fields(cls):
+        if (declared := field.metadata.get("option")) is None:
+            continue
+        group = declared.group or group
+        kind, is_optional = _kind(field.type)
+        options[field.name] = dataclasses.replace(
+            declared,
+            name=field.name,
+            type=kind,
+            is_optional=is_optional,
+            group=group,
+            flag=declared.flag or field.name.replace("_", "-"),
+        )
+    return options
+
+
+def check_values(instance):
+    """Checks each option of an instance, and stores the values that the checks return.
+
+    Args:
+        instance: of a dataclass, which may be frozen.
+
+    Raises:
+        ValueError: a value has the wrong type or is out of range.
+    """
+    for name, declared in options_of(type(instance)).items():
+        object.__setattr__(instance, name, declared.check(getattr(instance, name)))
+
+
+def documented(cls: _Class) -> _Class:
+    """A class decorator: an entry for each option replaces the line `{options}` of the docstring.
+
+    An entry has name, type, default and meaning.
+    """
+    if cls.__doc__ is not None:  # It is None under python -OO.
+        entries = [_entry(cls, declared) for declared in options_of(cls).values()]
+        cls.__doc__ = cls.__doc__.replace("        {options}", "\n".join(entries))
+    return cls
+
+
+def _entry(cls, declared):
+    """The entry of an option in a docstring."""
+    default = cls.__dataclass_fields__[declared.name].default
+    if default is None and (declared.default is not None or declared.settled is not None):
+        text = f"{declared.type_name}. {declared.help}"
+    elif default is dataclasses.MISSING:
+        text = f"{declared.type_name}. {declared.meaning}"
+    else:
+        kind = declared.type_name
+        if declared.choices:
+            kind = " or ".join(f"`{choice!r}`".replace("'", '"') for choice in declared.choices)
+        value = f"{default!r}".replace("'", '"')
+        plain = isinstance(default, int | float) and not isinstance(default, bool)
+        text = f"{kind}, default {value if plain else f'`{value}`'}. {declared.meaning}"
+    return textwrap.fill(
+        f"{declared.name}: {text}",
+        width=100,
+        initial_indent=" " * 8,
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _kind(annotation):
+    """The type of an option by its annotation, and whether `None` is a value."""
+    kinds = [annotation]
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        kinds = list(typing.get_args(annotation))
+    is_optional = type(None) in kinds
+    kinds = [typing.get_origin(kind) or kind for kind in kinds if kind is not type(None)]
+    if os.PathLike in kinds:
+        return os.PathLike, is_optional
+    return (list if kinds[0] is collections.abc.Sequence else kinds[0]), is_optional
+
+
+def _stored(value):
+    """A value with NumPy's numbers as Python's, and paths as str, since JSON takes no others."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple):
+        return [_stored(item) for item in value]
+    is_number = isinstance(value, numbers.Number) and not isinstance(value, bool | int | float)
+    return value.item() if is_number and hasattr(value, "item") else value

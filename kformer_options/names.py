@@ -6,9 +6,6 @@ This module imports only the standard library, as `kformer_options.training` doe
 import contextlib
 import contextvars
 
-from kformer_options.serving import SERVING
-from kformer_options.training import TRAINING
-
 # Options beside those of a training that messages name; a test compares them with the commands.
 _OTHERS = (
     "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
@@ -19,8 +16,16 @@ _OTHERS = (
 )
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
 FLAGS |= {"sampling": "--sample"}
-FLAGS |= {name: f"--{option.flag}" for name, option in {**SERVING, **TRAINING}.items()}
 _on_command_line = contextvars.ContextVar("on_command_line", default=False)
+
+
+def add_flags(options):
+    """Adds options to those that messages name as on the command line.
+
+    Args:
+        options: dict of name to `kformer_options.field.Option`.
+    """
+    FLAGS.update({name: f"--{option.flag}" for name, option in options.items()})
 
 
 @contextlib.contextmanager

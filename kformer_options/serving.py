@@ -1,167 +1,140 @@
 """The options of a server, declared once: for Python, the command line and a configuration file.
 
-This module imports only the standard library, as `kformer_options.training` does.
+This module imports only the standard library, as all of this package.
 """
 
 import dataclasses
-import os
+from collections.abc import Sequence
 
-from kformer_options.field import Option
+from kformer_options.field import Path, option, options_of
+from kformer_options.names import add_flags
 
 ENGINES = ("local", "ray")
 SERVED_DTYPES = ("float32", "bfloat16", "int8")
-_COUNT = {"least": 1}
-_SECONDS = {"above": 0, "most": 86_400}
 
-_GROUPS = {
-    "Address": [
-        Option(
-            "host",
-            str,
-            "Address to listen on. Other machines can reach the server only at an address such "
-            "as 0.0.0.0.",
-            "127.0.0.1",
-        ),
-        Option("port", int, "Port of HTTP; 0 for any free one.", 8501, least=0, most=65_535),
-        Option(
-            "grpc_port",
-            int,
-            "Port of TensorFlow Serving's gRPC; 0 for any free one.",
-            unset="no gRPC",
-            least=0,
-            most=65_535,
-        ),
-        Option(
-            "allowed_hosts",
-            list,
-            "A name that clients may call this server by, beside localhost and IP addresses; * for "
-            "any. Give it again for more.",
-            note="names",
-            flag="allowed-host",
-            metavar="NAME",
-        ),
-        Option(
-            "api_keys",
-            os.PathLike,
-            "A file with one API key in each line; requests without one are refused.",
-            unset="everybody may ask",
-            metavar="FILE",
-        ),
-    ],
-    "Documents": [
-        Option(
-            "glossaries",
-            list,
-            "A file of terms, as of kformer translate --glossary, which clients of "
-            'LibreTranslate\'s protocol name in the field "glossary". Give it again for more.',
-            note="NAME=FILE",
-            flag="glossary",
-            metavar="NAME=FILE",
-        ),
-    ],
-    "Computing": [
-        Option(
-            "engine",
-            str,
-            "Where the models run: in this process (local), or in Ray's (ray).",
-            "local",
-            choices=ENGINES,
-            metavar="NAME",
-        ),
-        Option(
-            "replicas",
-            int,
-            "Batches of a model that are computed at the same time. The engine local shares the "
-            "weights between them, ray has a process for each.",
-            1,
-            most=1_024,
-            **_COUNT,
-        ),
-        Option(
-            "ray_address",
-            str,
-            "With the engine ray: a Ray cluster whose machines see the models by the same paths, "
-            "such as 10.0.0.1:6379.",
-            unset="this machine",
-            metavar="ADDRESS",
-        ),
-        Option(
-            "dtype",
-            str,
-            "How the weights of a run are stored when it is exported.",
-            unset="the model's own",
-            choices=SERVED_DTYPES,
-            metavar="NAME",
-        ),
-        Option(
-            "max_batch_tokens",
-            int,
-            "Maximum number of source tokens in a batch, padding included, estimated from bytes.",
-            4_096,
-            **_COUNT,
-        ),
-        Option(
-            "max_batch_texts",
-            int,
-            "Maximum number of texts in a batch.",
-            64,
-            most=65_536,
-            **_COUNT,
-        ),
-        Option(
-            "batch_wait_ms",
-            float,
-            "Milliseconds that a batch waits for more texts when the model is free.",
-            2.0,
-            least=0,
-            most=10_000,
-        ),
-        Option(
-            "poll_s",
-            float,
-            "Seconds from one look for new versions to the next.",
-            2.0,
-            **_SECONDS,
-        ),
-    ],
-    "Limits": [
-        Option("max_texts", int, "Maximum number of texts in a request.", 5_000, **_COUNT),
-        Option(
-            "max_attention_texts",
-            int,
-            "Maximum number of texts in a request for attention, whose weights are large.",
-            16,
-            **_COUNT,
-        ),
-        Option("max_text_bytes", int, "Maximum number of bytes of a text.", 32_768, **_COUNT),
-        Option(
-            "max_body_bytes",
-            int,
-            "Maximum number of bytes of a request.",
-            4 * 2**20,
-            least=64,
-            most=2**30,
-        ),
-        Option(
-            "max_queue",
-            int,
-            "Maximum number of texts of a model that are accepted and not yet answered; the rest "
-            "is asked to come again (429).",
-            20_000,
-            **_COUNT,
-        ),
-        Option("deadline_s", float, "Seconds in which a request is answered.", 60.0, **_SECONDS),
-        Option(
-            "drain_s",
-            float,
-            "Seconds that a server which is ended has for the requests in flight.",
-            30.0,
-            **_SECONDS,
-        ),
-    ],
-}
-SERVING = {
-    option.name: dataclasses.replace(option, group=group)
-    for group, options in _GROUPS.items()
-    for option in options
-}
+
+@dataclasses.dataclass(frozen=True)
+class ServerOptions:
+    """The options that `kformer.serving.settings.ServerSettings` has, and models of any type."""
+
+    models: Sequence
+    host: str = option(
+        "127.0.0.1",
+        "Address to listen on. Other machines can reach the server only at an address such "
+        "as 0.0.0.0.",
+        group="Address",
+    )
+    port: int = option(8501, "Port of HTTP; 0 for any free one.", at_least=0, at_most=65_535)
+    grpc_port: int | None = option(
+        None,
+        "Port of TensorFlow Serving's gRPC; 0 for any free one.",
+        settled="no gRPC",
+        at_least=0,
+        at_most=65_535,
+    )
+    allowed_hosts: Sequence[str] = option(
+        (),
+        "A name that clients may call this server by, beside localhost and IP addresses; * for "
+        "any. Give it again for more.",
+        note="names",
+        flag="allowed-host",
+        metavar="NAME",
+    )
+    api_keys: Path | None = option(
+        None,
+        "A file with one API key in each line; requests without one are refused.",
+        settled="everybody may ask",
+        metavar="FILE",
+    )
+    glossaries: Sequence[str] = option(
+        (),
+        "A file of terms, as of kformer translate --glossary, which clients of "
+        'LibreTranslate\'s protocol name in the field "glossary". Give it again for more.',
+        group="Documents",
+        note="NAME=FILE",
+        flag="glossary",
+        metavar="NAME=FILE",
+    )
+    engine: str = option(
+        "local",
+        "Where the models run: in this process (local), or in Ray's (ray).",
+        group="Computing",
+        choices=ENGINES,
+        metavar="NAME",
+    )
+    replicas: int = option(
+        1,
+        "Batches of a model that are computed at the same time. The engine local shares the "
+        "weights between them, ray has a process for each.",
+        at_most=1_024,
+        at_least=1,
+    )
+    ray_address: str | None = option(
+        None,
+        "With the engine ray: a Ray cluster whose machines see the models by the same paths, "
+        "such as 10.0.0.1:6379.",
+        settled="this machine",
+        metavar="ADDRESS",
+    )
+    dtype: str | None = option(
+        None,
+        "How the weights of a run are stored when it is exported.",
+        settled="the model's own",
+        choices=SERVED_DTYPES,
+        metavar="NAME",
+    )
+    max_batch_tokens: int = option(
+        4_096,
+        "Maximum number of source tokens in a batch, padding included, estimated from bytes.",
+        at_least=1,
+    )
+    max_batch_texts: int = option(
+        64, "Maximum number of texts in a batch.", at_most=65_536, at_least=1
+    )
+    batch_wait_ms: float = option(
+        2.0,
+        "Milliseconds that a batch waits for more texts when the model is free.",
+        at_least=0,
+        at_most=10_000,
+    )
+    poll_s: float = option(
+        2.0, "Seconds from one look for new versions to the next.", above=0, at_most=86_400
+    )
+    max_texts: int = option(
+        5_000, "Maximum number of texts in a request.", group="Limits", at_least=1
+    )
+    max_attention_texts: int = option(
+        16,
+        "Maximum number of texts in a request for attention, whose weights are large.",
+        at_least=1,
+    )
+    max_text_bytes: int = option(32_768, "Maximum number of bytes of a text.", at_least=1)
+    max_body_bytes: int = option(
+        4 * 2**20, "Maximum number of bytes of a request.", at_least=64, at_most=2**30
+    )
+    max_queue: int = option(
+        20_000,
+        "Maximum number of texts of a model that are accepted and not yet answered; the rest "
+        "is asked to come again (429).",
+        at_least=1,
+    )
+    deadline_s: float = option(
+        60.0, "Seconds in which a request is answered.", above=0, at_most=86_400
+    )
+    drain_s: float = option(
+        30.0,
+        "Seconds that a server which is ended has for the requests in flight.",
+        above=0,
+        at_most=86_400,
+    )
+    threads: int | None = option(
+        None,
+        "Threads to compute with.",
+        group="Machine",
+        settled="one for each CPU core",
+        at_least=1,
+    )
+
+
+SERVING = options_of(ServerOptions)
+add_flags(SERVING)

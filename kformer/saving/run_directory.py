@@ -20,12 +20,14 @@ from kformer.text.folder import move_folder
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum
 from kformer_options.model_folders import check_run
-from kformer_options.training import PATH, TRAINING
+from kformer_options.training import TRAINING
 
 FORMAT_VERSION = 1
 PATHS_FILE = "paths.json"
 # The options of a training that are paths, or lists of paths.
-PATH_OPTIONS = tuple(name for name, option in TRAINING.items() if option.type in (PATH, list))
+PATH_OPTIONS = tuple(
+    name for name, option in TRAINING.items() if option.type in (os.PathLike, list)
+)
 # New parts of a run directory, all written, that wait to be moved.
 _NEW_PARTS = ".replacing"
 _OWN_KEYS = ("format_version", "checksum")

@@ -1,23 +1,22 @@
-"""The settings of a server: the options that `kformer_options.serving` declares, and models."""
+"""The settings of a server: the options that `kformer_options.serving` declares, with models."""
 
 import dataclasses
 import difflib
 import os
 import pathlib
 import re
-import textwrap
 
 from kformer.documents.glossary import Glossary
 from kformer.serving.versions import version_folders
-from kformer.utils.checks import shown
+from kformer_options.field import check_values, documented
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import languages_of_name, name_and_path
 from kformer_options.names import named
-from kformer_options.serving import SERVED_DTYPES, SERVING
+from kformer_options.serving import SERVED_DTYPES, SERVING, ServerOptions
+from kformer_options.wording import shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MOST_CONFIG_BYTES = 2**20
-_THREADS = "threads"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +95,29 @@ def _checked_versions(key, versions):
     return tuple(sorted(set(listed), reverse=True))
 
 
-class _Checks:
-    """The checks of `ServerSettings`."""
+@documented
+@dataclasses.dataclass(frozen=True)
+class ServerSettings(ServerOptions):
+    """Settings of a server.
+
+    Args:
+        models: list of `ModelSettings`, or of str as the command line has them.
+        {options}
+
+    Raises:
+        ValueError: a value has the wrong type or is out of range.
+
+    Example:
+        ```python
+        from kformer.serving.settings import ServerSettings
+
+        settings = ServerSettings(["en-de=saved_models/en-de"], port=8502)
+        print(settings.deadline_s)  # 60.0
+        ```
+    """
 
     def __post_init__(self):
-        for name, option in SERVING.items():
-            value = getattr(self, name)
-            option.check(value, named(name))
-            if value is None:
-                value = [] if option.type is list else option.default
-            object.__setattr__(self, name, value)
+        check_values(self)
         models = [ModelSettings.parse(m) if isinstance(m, str) else m for m in self.models]
         object.__setattr__(self, "models", tuple(models))
         if not models:
@@ -129,11 +141,6 @@ class _Checks:
                 raise ValueError(
                     f"{named('glossaries')} must be NAME=FILE, but {shown(text)} was given."
                 )
-        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
-            raise ValueError(
-                f"{named(_THREADS)} must be a whole number of at least 1, but "
-                f"{shown(self.threads)} was given."
-            )
 
     def check_files(self):
         """Checks models, glossaries and keys, before the long work.
@@ -178,45 +185,6 @@ class _Checks:
                 )
 
 
-def _attributes():
-    """Yields the entries of the docstring's `Attributes`."""
-    for option in SERVING.values():
-        kind = "list of str" if option.type is list else option.type_name
-        text = f"{option.name}: {kind}. {option.help}"
-        yield textwrap.fill(text, 96, initial_indent="    ", subsequent_indent=" " * 8)
-
-
-ServerSettings = dataclasses.make_dataclass(
-    "ServerSettings",
-    [
-        ("models", tuple),
-        *((name, option.type | None, None) for name, option in SERVING.items()),
-        (_THREADS, int | None, None),
-    ],
-    bases=(_Checks,),
-    frozen=True,
-    namespace={"__module__": __name__},
-)
-ServerSettings.__doc__ = """Settings of a server. `None` means unset: the default is taken.
-
-Attributes:
-    models: tuple of `ModelSettings`, or of str as the command line has them.
-{attributes}
-    threads: int. Threads to compute with. Default: one for each CPU core.
-
-Raises:
-    ValueError: a value has the wrong type or is out of range.
-
-Example:
-    ```python
-    from kformer.serving.settings import ServerSettings
-
-    settings = ServerSettings(["en-de=saved_models/en-de"], port=8502)
-    print(settings.deadline_s)  # 60.0
-    ```
-""".format(attributes="\n".join(_attributes()))
-
-
 def read_config(path):
     """Reads a configuration file.
 
@@ -244,7 +212,7 @@ def read_config(path):
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold names and values, such as port: 8501.")
-    known = {"models", _THREADS, *SERVING}
+    known = {"models", *SERVING}
     for key in values:
         if key not in known:
             close = difflib.get_close_matches(str(key), known, 1)
@@ -253,8 +221,8 @@ def read_config(path):
     try:
         if "models" in values:
             values["models"] = _models(values["models"])
-        for name, option in SERVING.items():
-            option.check(values.get(name), name)
+        for name in values.keys() & SERVING.keys():
+            SERVING[name].check(values[name], name)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return values

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from kformer.saving.run_directory import read_config
 from kformer.utils.checks import shown
 from kformer.utils.types import Path
-from kformer_options.fine_tuning import TEXTS
-from kformer_options.training import TRAINING
+from kformer_options.training import TEXTS, TRAINING
 from kformer_options.wording import counted
 
 _MEASURES = ("bleu", "chrf", "bleu_signature", "chrf_signature")

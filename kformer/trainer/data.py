@@ -19,10 +19,9 @@ from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
-from kformer_options.fine_tuning import TEXTS
 from kformer_options.names import named
 from kformer_options.text_files import check_readable, check_same_length, count_lines
-from kformer_options.training import default_of
+from kformer_options.training import TEXTS, default_of
 from kformer_options.wording import counted
 
 # The folder of the teachers' predictions for the training text, within a run directory.

@@ -31,7 +31,7 @@ from kformer.trainer.jobs import Jobs
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
 from kformer.trainer.taught_text import BEAM_SIZE
 from kformer.training.defaults import count_steps
-from kformer.training.options import TrainOptions
+from kformer.training.options import TrainOptions, check_options
 from kformer.utils import files
 from kformer.utils.checksums import file_checksum
 from kformer.utils.lines import read_lines
@@ -133,7 +133,7 @@ def train_parts(path, given, resume, report, show_progress, train, jobs=1):
         raise training_exists(path)
     else:
         options = _resumed(read_plan(parts), given, path)
-    options.check_whole()
+    check_options(options)
     for text in (options.monolingual_source, options.monolingual_target):
         if text is not None:
             read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.

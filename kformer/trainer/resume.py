@@ -15,13 +15,12 @@ from kformer.saving.run_directory import (
 )
 from kformer.training.callbacks.history import number_in
 from kformer.training.new_model import preset_config
-from kformer.training.options import TrainOptions, plain
+from kformer.training.options import TrainOptions
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
-from kformer_options.fine_tuning import TEXTS
 from kformer_options.model_folders import PARTS, training_exists
 from kformer_options.names import named
-from kformer_options.training import CHANGEABLE, TRAINING, default_of
+from kformer_options.training import CHANGEABLE, TEXTS, TRAINING, default_of
 
 # The options of a training of several parts.
 PLAN_FILE = "plan.json"
@@ -116,7 +115,7 @@ def write_paths(path, options):
         path: `pathlib.Path` of the run directory.
         options: dict of str to value. The options of the training; `None` means unset.
     """
-    paths = {name: plain(options.get(name)) for name in PATH_OPTIONS}
+    paths = {name: TRAINING[name].check(options.get(name)) for name in PATH_OPTIONS}
     paths = {name: value for name, value in paths.items() if value is not None}
     files.write_json(path / PATHS_FILE, with_checksum(paths))
 
@@ -200,8 +199,7 @@ def resume_options(stored, given, path):
     for name, value in options.items():
         TRAINING[name].check(value, f"{name} of {pathlib.Path(path) / 'config.json'}")
     for name, value in given.items():
-        began, value = options.get(name), plain(value)
-        TRAINING[name].check(value, named(name))
+        began, value = options.get(name), TRAINING[name].check(value)
         if name == "model_options" and not options.get("start_from"):
             is_same = _with_positions(value, options) == _with_positions(began, options)
         elif name in _TEXTS or name in PATH_OPTIONS and began == file_name(began):

@@ -60,7 +60,7 @@ from kformer.training.devices import check_updates, distribution
 from kformer.training.fitting import fit_from
 from kformer.training.hosts import check_devices_of_hosts, check_shared, join_hosts
 from kformer.training.new_model import compile_model, describe_model, make_model
-from kformer.training.options import TrainOptions
+from kformer.training.options import TrainOptions, check_options
 from kformer.translating.word_alignment import ALIGNMENT, guided_source
 from kformer.utils import files
 from kformer.utils.types import Path
@@ -189,7 +189,7 @@ def _prepared(path, given, resume, hosts, report):
             if config is None
             else resume_options(config["training"], given, path)
         )
-        options.check_whole()
+        check_options(options)
         check_updates(options)
         return config, options, count_pairs(options)
 

@@ -4,31 +4,12 @@ Each function returns the value, so that a constructor can check and assign in o
 """
 
 import numbers
-import reprlib
 
 import numpy as np
 
 from kformer_options.names import named
 from kformer_options.text_files import check_same_length  # noqa: F401
-
-_MOST_CHARACTERS = 400
-# Shortens each part, so that a huge value is never written out.
-_SHORT = reprlib.Repr()
-_SHORT.maxlevel = 4
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _MOST_CHARACTERS
-_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 20
-
-
-def shown(value):
-    """Returns the `repr` of a value for a message, shortened if it is long.
-
-    The value may come from a stranger's file, and be of any size.
-    """
-    try:
-        text = _SHORT.repr(value)
-    except ValueError:  # Python writes no integer of that many digits.
-        return "a number of over 4,300 digits"
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."
+from kformer_options.wording import shown
 
 
 def check_whole(name, value, least=1, most=None):

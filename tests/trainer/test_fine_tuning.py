@@ -10,6 +10,7 @@ import kformer
 from kformer.saving import latest_checkpoint, load_checkpoint, load_run
 from kformer.trainer import TrainOptions, train_run
 from kformer.training import BestModel
+from kformer.training.options import check_options
 from tests.peers import to_numpy
 from tests.trainer.test_run import QUIET, losses_of, write_pairs, write_small_run
 
@@ -164,4 +165,4 @@ def test_options_that_do_not_fit(options, message):
     given = {name: name for name in ("train_source", "train_target", "valid_source")}
     given |= {"valid_target": "valid_target", "start_from": "run"}
     with pytest.raises(ValueError, match=message):
-        TrainOptions(**{**given, **options}).check_whole()
+        check_options(TrainOptions(**{**given, **options}))
