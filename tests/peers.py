@@ -63,10 +63,10 @@ def _layer_arguments(layer, hidden_dim):
     return {
         "d_model": hidden_dim,
         "nhead": layer.num_heads,
-        "dim_feedforward": layer.intermediate_dim,
+        "dim_feedforward": layer.options.intermediate_dim,
         "dropout": 0.0,
-        "activation": activation[layer.activation],
-        "layer_norm_eps": layer.layer_norm_epsilon,
+        "activation": activation[layer.options.activation],
+        "layer_norm_eps": layer.options.layer_norm_epsilon,
         "batch_first": True,
         "norm_first": layer.normalize_first,
     }

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from kformer.decoding.constraints import SpecialTokens
-from kformer.decoding.repetition import right_aligned
+from kformer.decoding.repetition import NO_TOKEN
+from kformer.layers.shapes import align_right
 from kformer.models.ensemble import mean_logits
 from kformer.utils import backend
 from kformer.utils.backend import take
@@ -138,7 +139,8 @@ class LayerDecoder(Decoder):
 
     def prompt(self, source_ids):
         if getattr(self.model, "continues_source", False):
-            return right_aligned(source_ids, self.special.pad_id)
+            lengths = ops.sum(ops.cast(source_ids != self.special.pad_id, "int32"), axis=1)
+            return align_right(source_ids, lengths, NO_TOKEN)[0]
         return super().prompt(source_ids)
 
     def step(self, ids, state):

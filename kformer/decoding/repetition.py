@@ -105,15 +105,6 @@ def forbid_tokens(scores, tokens):
     return _change(scores, tokens, tokens != NO_TOKEN, _forbid)
 
 
-def right_aligned(prompts, pad_id):
-    """Prompts `[B, P]`, padded at the end, with `NO_TOKEN` in front instead."""
-    length = ops.shape(prompts)[1]
-    tokens = ops.sum(ops.cast(prompts != pad_id, "int32"), axis=1, keepdims=True)
-    positions = ops.arange(length, dtype="int32") - length + tokens
-    aligned = ops.take_along_axis(prompts, ops.maximum(positions, 0), axis=1)
-    return ops.where(positions >= 0, aligned, NO_TOKEN)
-
-
 def _change(scores, tokens, is_meant, change):
     """Scores `[R, V]`, with `change` applied once to those of some tokens.
 

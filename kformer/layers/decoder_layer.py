@@ -1,11 +1,21 @@
 """One layer of the decoder."""
 
+from dataclasses import dataclass
+
 import keras
 
 from kformer.layers.cache import DecoderLayerCache
-from kformer.layers.encoder_layer import ResidualLayer
+from kformer.layers.encoder_layer import LayerOptions, ResidualLayer
+from kformer.utils.signatures import takes
 
 _NO_SOURCE = "A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderLayerOptions(LayerOptions):
+    """The arguments of `DecoderLayer`, which describes them."""
+
+    cross_attention: bool = True
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -20,7 +30,7 @@ class DecoderLayer(ResidualLayer):
             `head_dim` is given.
         cross_attention: bool, default True. `False` omits the cross-attention, as in a language
             model.
-        **kwargs: the options of `EncoderLayer`, and further arguments of `keras.layers.Layer`.
+        **options: the arguments of `EncoderLayer`.
 
     Call arguments:
         x: float tensor `[B, T, D]`.
@@ -64,26 +74,26 @@ class DecoderLayer(ResidualLayer):
         Vaswani et al. 2017, "Attention is all you need", section 3.1.
     """
 
-    def __init__(self, intermediate_dim, num_heads, *, cross_attention=True, **kwargs):
-        super().__init__(intermediate_dim, num_heads, **kwargs)
-        self.self_attention = self._add_self_attention()
-        self.cross_attention = self._add_attention("cross_attention") if cross_attention else None
+    @takes(DecoderLayerOptions)
+    def __init__(self, *args, **kwargs):
+        super().__init__(DecoderLayerOptions(*args, **kwargs))
+        self.cross_attention = None
+        if self.options.cross_attention:
+            self.cross_attention_norm, self.cross_attention_dropout, self.cross_attention_depth = (
+                self._make_residual("cross_attention")
+            )
+            self.cross_attention = self._make_attention("cross_attention")
 
     def build(self, x_shape, encoded_shape=None):
-        if self.cross_attention is not None and encoded_shape is None:
-            raise ValueError(_NO_SOURCE)
-        self.self_attention.build(x_shape)
         if self.cross_attention is not None:
+            if encoded_shape is None:
+                raise ValueError(_NO_SOURCE)
             self.cross_attention.build(x_shape, encoded_shape)
-            self._build_residual("cross_attention", x_shape)
-        self.feed_forward.build(x_shape)
-        for name in ("self_attention", "feed_forward"):
-            self._build_residual(name, x_shape)
-        self.built = True
-
-    def get_config(self):
-        config = super().get_config()
-        return config if self.cross_attention is not None else {**config, "cross_attention": False}
+            self.cross_attention_norm.build(x_shape)
+            self.cross_attention_dropout.build(x_shape)
+            if self.cross_attention_depth is not None:
+                self.cross_attention_depth.build(x_shape)
+        super().build(x_shape)
 
     def init_cache(self, encoded, rows=None, max_length=None):
         """An empty cache for a search, with the source's keys and values computed.
@@ -125,10 +135,9 @@ class DecoderLayer(ResidualLayer):
     ):
         if encoded is None and cache is None and self.cross_attention is not None:
             raise ValueError(_NO_SOURCE)
-        shared = {"return_attention_scores": return_attention_scores, "training": training}
-        x, scores, self_cache = self._attend(
-            "self_attention",
-            x,
+        options = {"return_attention_scores": return_attention_scores, "training": training}
+        outputs = self.self_attention(
+            self._before(self.self_attention_norm, x),
             padding_mask=padding_mask,
             left_padding=left_padding,
             attention_mask=attention_mask,
@@ -136,44 +145,31 @@ class DecoderLayer(ResidualLayer):
             use_causal_mask=use_causal_mask,
             cache=None if cache is None else cache.self_attention,
             query_mask=mask if mask is not None else x_mask,
-            **shared,
+            **options,
         )
+        output, scores, self_cache = _unpacked(outputs, return_attention_scores, cache)
+        x = self._after_self_attention(x, output, training)
         cross_cache = ()
         if self.cross_attention is not None:
-            x, cross_scores, cross_cache = self._attend(
-                "cross_attention",
-                x,
+            norm, dropout = self.cross_attention_norm, self.cross_attention_dropout
+            outputs = self.cross_attention(
+                self._before(norm, x),
                 None if cache is not None else encoded,
                 padding_mask=encoded_padding_mask,
                 attention_mask=cross_attention_mask,
                 cache=None if cache is None else cache.cross_attention,
                 value_mask=encoded_mask,
-                **shared,
+                **options,
             )
+            output, cross_scores, cross_cache = _unpacked(outputs, return_attention_scores, cache)
+            x = self._after(norm, dropout, self.cross_attention_depth, x, output, training)
             scores = (scores, cross_scores)
-        outputs = [self._feed_forward(x, training)]
+        outputs = [self._run_feed_forward(x, training)]
         if return_attention_scores:
             outputs.append(scores)
         if cache is not None:
             outputs.append(DecoderLayerCache(self_cache, cross_cache))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-    def _attend(self, name, x, *inputs, cache, return_attention_scores, training, **options):
-        """The residual stream after the attention `name`, and its scores and cache, if any."""
-        outputs = getattr(self, name)(
-            self._before(name, x),
-            *inputs,
-            cache=cache,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            **options,
-        )
-        scores = new_cache = None
-        if return_attention_scores or cache is not None:
-            outputs, *others = outputs
-            scores = others[0] if return_attention_scores else None
-            new_cache = others[-1] if cache is not None else None
-        return self._after(name, x, outputs, training), scores, new_cache
 
     def compute_output_spec(self, x, encoded=None, return_attention_scores=False, **kwargs):
         output = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
@@ -186,3 +182,10 @@ class DecoderLayer(ResidualLayer):
             for keys in [x.shape[1]] + ([] if self.cross_attention is None else [encoded.shape[1]])
         ]
         return output, scores[0] if self.cross_attention is None else tuple(scores)
+
+
+def _unpacked(outputs, has_scores, cache):
+    """The output, the scores and the cache that an attention returned; `None` if it did not."""
+    if not has_scores:
+        return (outputs, None, None) if cache is None else (outputs[0], None, outputs[1])
+    return (*outputs, None) if cache is None else outputs

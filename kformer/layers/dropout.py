@@ -1,10 +1,12 @@
 """Dropout whose masks are a function of seed and step."""
 
+from typing import Unpack
+
 import keras
 from keras import ops
 
 from kformer.layers.counter_hash import fold_key, random_bits, settled_seed
-from kformer.layers.inputs import ReadsLists
+from kformer.layers.inputs import LayerArguments, ReadsLists
 from kformer.utils.backend import replica_number
 from kformer.utils.checks import check_rate
 
@@ -45,7 +47,7 @@ class Dropout(ReadsLists):
         Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting".
     """
 
-    def __init__(self, rate, *, seed=None, **kwargs):
+    def __init__(self, rate, *, seed=None, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
         self.rate = check_rate("The dropout rate", rate)
         self.seed = settled_seed(seed)

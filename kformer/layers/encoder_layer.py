@@ -1,132 +1,172 @@
 """One layer of the encoder."""
 
+from dataclasses import dataclass, field, replace
+from typing import Any
+
 import keras
 
 from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout, StochasticDepth
 from kformer.layers.feed_forward import FeedForward
-from kformer.layers.inputs import ReadsLists
+from kformer.layers.inputs import LayerArguments, ReadsLists
 from kformer.layers.multi_head_attention import MultiHeadAttention
 from kformer.layers.normalization import make_norm, normalize
+from kformer.utils.signatures import takes
 
-# The options of encoder and decoder layers, with their defaults.
-LAYER_OPTIONS = {
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "stochastic_depth": 0.0,
-    "activation": "relu",
-    "gated": False,
-    "normalize_first": False,
-    "normalization": "layer_norm",
-    "layer_norm_epsilon": 1e-5,
-    "use_bias": True,
-    "head_dim": None,
-    "num_key_value_heads": None,
-    "attention_scale": None,
-    "rotary": None,
-    "attention_kind": "full",
-    "attention_window": None,
-    "attention_dilation": 1,
-    "global_tokens": 0,
-}
+
+@dataclass(frozen=True, kw_only=True)
+class LayerOptions:
+    """The arguments of `EncoderLayer`, which describes them."""
+
+    intermediate_dim: int = field(kw_only=False)
+    num_heads: int = field(kw_only=False)
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    stochastic_depth: float = 0.0
+    activation: str = "relu"
+    gated: bool = False
+    normalize_first: bool = False
+    normalization: str = "layer_norm"
+    layer_norm_epsilon: float = 1e-5
+    use_bias: bool = True
+    head_dim: int | None = None
+    num_key_value_heads: int | None = None
+    attention_scale: float | None = None
+    rotary: dict | None = None
+    attention_kind: str = "full"
+    attention_window: int | None = None
+    attention_dilation: int = 1
+    global_tokens: int = 0
+    seed: int | None = None
+    name: str | None = None
+    dtype: Any = None
+    trainable: bool = True
+    autocast: bool = True
+    activity_regularizer: Any = None
 
 
 class ResidualLayer(ReadsLists):
-    """The base of encoder and decoder layers: options, residual connections, dropout and norms."""
+    """The base of encoder and decoder layers: self-attention, feed-forward network, residuals.
+
+    Args:
+        options: `LayerOptions`.
+    """
 
     input_axes = "[B, T, D]"
 
-    def __init__(self, intermediate_dim, num_heads, *, seed=None, **options):
-        own = {name: options.pop(name, default) for name, default in LAYER_OPTIONS.items()}
-        super().__init__(**options)
-        self.intermediate_dim, self.num_heads = intermediate_dim, num_heads
-        for name, value in own.items():
-            setattr(self, name, value)
-        self.seed = settled_seed(seed)
+    def __init__(self, options):
+        super().__init__(
+            name=options.name,
+            dtype=options.dtype,
+            trainable=options.trainable,
+            autocast=options.autocast,
+            activity_regularizer=options.activity_regularizer,
+        )
+        self.options = options = replace(options, seed=settled_seed(options.seed))
+        self.num_heads, self.normalize_first = options.num_heads, options.normalize_first
         self.supports_masking = True
         self.feed_forward = FeedForward(
-            intermediate_dim,
-            activation=self.activation,
-            gated=self.gated,
-            dropout=self.activation_dropout,
-            use_bias=self.use_bias,
-            seed=derive_seed(self.seed, "feed_forward"),
+            options.intermediate_dim,
+            activation=options.activation,
+            gated=options.gated,
+            dropout=options.activation_dropout,
+            use_bias=options.use_bias,
+            seed=derive_seed(options.seed, "feed_forward"),
             dtype=self.dtype_policy,
             name="feed_forward",
         )
-        self._add_residual("feed_forward")
+        self.feed_forward_norm, self.feed_forward_dropout, self.feed_forward_depth = (
+            self._make_residual("feed_forward")
+        )
+        self.self_attention_norm, self.self_attention_dropout, self.self_attention_depth = (
+            self._make_residual("self_attention")
+        )
+        self.self_attention = self._make_attention(
+            "self_attention",
+            rotary=options.rotary,
+            kind=options.attention_kind,
+            window=options.attention_window,
+            dilation=options.attention_dilation,
+            global_tokens=options.global_tokens,
+        )
 
-    def _add_attention(self, name, **options):
-        attention = MultiHeadAttention(
-            self.num_heads,
-            self.head_dim,
-            num_key_value_heads=self.num_key_value_heads,
-            scale=self.attention_scale,
-            dropout=self.attention_dropout,
-            use_bias=self.use_bias,
-            seed=derive_seed(self.seed, name),
+    def _make_attention(self, name, **self_attention_options):
+        options = self.options
+        return MultiHeadAttention(
+            options.num_heads,
+            options.head_dim,
+            num_key_value_heads=options.num_key_value_heads,
+            scale=options.attention_scale,
+            dropout=options.attention_dropout,
+            use_bias=options.use_bias,
+            seed=derive_seed(options.seed, name),
             dtype=self.dtype_policy,
             name=name,
-            **options,
-        )
-        self._add_residual(name)
-        return attention
-
-    def _add_self_attention(self):
-        return self._add_attention(
-            "self_attention",
-            rotary=self.rotary,
-            kind=self.attention_kind,
-            window=self.attention_window,
-            dilation=self.attention_dilation,
-            global_tokens=self.global_tokens,
+            **self_attention_options,
         )
 
-    def _add_residual(self, name):
-        """The norm and the dropout around the sub-layer `name`."""
+    def _make_residual(self, sublayer):
+        """The norm, the dropout and the stochastic depth (`None` at the rate 0) of a sub-layer."""
+        options, dtype = self.options, self.dtype_policy
         norm = make_norm(
-            self.normalization,
-            self.layer_norm_epsilon,
-            dtype=self.dtype_policy,
-            name=f"{name}_norm",
+            options.normalization, options.layer_norm_epsilon, dtype=dtype, name=f"{sublayer}_norm"
         )
-        setattr(self, f"{name}_norm", norm)
-        kinds = [("dropout", Dropout, self.dropout, "residual")]
-        if self.stochastic_depth:
-            kinds.append(("depth", StochasticDepth, self.stochastic_depth, "depth"))
-        for kind, layer_class, rate, label in kinds:
-            label = derive_seed(self.seed, f"{name}_{label}")
-            setattr(
-                self,
-                f"{name}_{kind}",
-                layer_class(rate, seed=label, dtype=self.dtype_policy, name=f"{name}_{kind}"),
-            )
+        seed = derive_seed(options.seed, f"{sublayer}_residual")
+        dropout = Dropout(options.dropout, seed=seed, dtype=dtype, name=f"{sublayer}_dropout")
+        if not options.stochastic_depth:
+            return norm, dropout, None
+        seed, name = derive_seed(options.seed, f"{sublayer}_depth"), f"{sublayer}_depth"
+        depth = StochasticDepth(options.stochastic_depth, seed=seed, dtype=dtype, name=name)
+        return norm, dropout, depth
 
-    def _build_residual(self, name, shape):
-        for kind in ("norm", "dropout", *(["depth"] if self.stochastic_depth else [])):
-            getattr(self, f"{name}_{kind}").build(shape)
+    def build(self, x_shape):
+        for layer in (
+            self.feed_forward,
+            self.feed_forward_norm,
+            self.feed_forward_dropout,
+            self.feed_forward_depth,
+            self.self_attention,
+            self.self_attention_norm,
+            self.self_attention_dropout,
+            self.self_attention_depth,
+        ):
+            if layer is not None:
+                layer.build(x_shape)
+        self.built = True
 
-    def _before(self, name, x):
+    def _before(self, norm, x):
         """The input of a sub-layer: the residual stream, normalised under pre-norm."""
-        return normalize(getattr(self, f"{name}_norm"), x) if self.normalize_first else x
+        return normalize(norm, x) if self.normalize_first else x
 
-    def _after(self, name, x, output, training):
+    def _after(self, norm, dropout, depth, x, output, training):
         """The stream after a sub-layer: `x + dropout(output)`, normalised under post-norm."""
-        output = getattr(self, f"{name}_dropout")(output, training=training)
-        if self.stochastic_depth:
-            output = getattr(self, f"{name}_depth")(output, training=training)
+        output = dropout(output, training=training)
+        if depth is not None:
+            output = depth(output, training=training)
         x = x + output
-        return x if self.normalize_first else normalize(getattr(self, f"{name}_norm"), x)
+        return x if self.normalize_first else normalize(norm, x)
 
-    def _feed_forward(self, x, training):
-        output = self.feed_forward(self._before("feed_forward", x), training=training)
-        return self._after("feed_forward", x, output, training)
+    def _after_self_attention(self, x, output, training):
+        return self._after(
+            self.self_attention_norm,
+            self.self_attention_dropout,
+            self.self_attention_depth,
+            x,
+            output,
+            training,
+        )
+
+    def _run_feed_forward(self, x, training):
+        norm, dropout = self.feed_forward_norm, self.feed_forward_dropout
+        output = self.feed_forward(self._before(norm, x), training=training)
+        return self._after(norm, dropout, self.feed_forward_depth, x, output, training)
 
     def get_config(self):
-        names = ("intermediate_dim", "num_heads", *LAYER_OPTIONS, "seed")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, **self.feed_forward.quantized_config()}
+        options, keras_config = vars(self.options), super().get_config()
+        names = options.keys() - LayerArguments.__annotations__.keys()
+        config = {**keras_config, **{name: options[name] for name in names}}
+        return {**config, **self.feed_forward.quantized_config()}
 
     @classmethod
     def from_config(cls, config):
@@ -173,7 +213,7 @@ class EncoderLayer(ResidualLayer):
         global_tokens: int, default 0. `global_tokens` of a local self-attention.
         seed: int or `None`, default `None`. For the initializers and the dropout; `None` for a
             random one.
-        **kwargs: further arguments of `keras.layers.Layer`.
+        name, dtype, trainable, autocast, activity_regularizer: as in `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `[B, S, D]`.
@@ -204,16 +244,9 @@ class EncoderLayer(ResidualLayer):
         Xiong et al. 2020, "On layer normalization in the Transformer architecture" (pre-norm).
     """
 
-    def __init__(self, intermediate_dim, num_heads, **kwargs):
-        super().__init__(intermediate_dim, num_heads, **kwargs)
-        self.self_attention = self._add_self_attention()
-
-    def build(self, x_shape):
-        self.self_attention.build(x_shape)
-        self.feed_forward.build(x_shape)
-        for name in ("self_attention", "feed_forward"):
-            self._build_residual(name, x_shape)
-        self.built = True
+    @takes(LayerOptions)
+    def __init__(self, *args, **kwargs):
+        super().__init__(LayerOptions(*args, **kwargs))
 
     def call(
         self,
@@ -227,7 +260,7 @@ class EncoderLayer(ResidualLayer):
         x_mask=None,
     ):
         output = self.self_attention(
-            self._before("self_attention", x),
+            self._before(self.self_attention_norm, x),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             attention_bias=attention_bias,
@@ -236,8 +269,7 @@ class EncoderLayer(ResidualLayer):
             query_mask=mask if mask is not None else x_mask,
         )
         output, scores = output if return_attention_scores else (output, None)
-        x = self._after("self_attention", x, output, training)
-        x = self._feed_forward(x, training)
+        x = self._run_feed_forward(self._after_self_attention(x, output, training), training)
         return (x, scores) if return_attention_scores else x
 
     def compute_output_spec(self, x, return_attention_scores=False, **kwargs):

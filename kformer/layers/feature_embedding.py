@@ -1,10 +1,12 @@
 """The embedding of numbers: a linear map of features, and positions."""
 
+from typing import Unpack
+
 import keras
 
 from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
-from kformer.layers.inputs import ReadsLists
+from kformer.layers.inputs import LayerArguments, ReadsLists
 from kformer.layers.positional_embedding import PositionMixin
 from kformer.layers.shapes import linear
 
@@ -48,7 +50,7 @@ class FeatureEmbedding(PositionMixin, ReadsLists):
         position_offset=0,
         dropout=0.0,
         seed=None,
-        **kwargs,
+        **kwargs: Unpack[LayerArguments],
     ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)

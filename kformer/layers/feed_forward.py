@@ -1,19 +1,20 @@
 """The position-wise feed-forward network."""
 
+from typing import Unpack
+
 import keras
 from keras import ops
 
 from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
-from kformer.layers.inputs import ReadsLists
+from kformer.layers.inputs import LayerArguments, ReadsLists
 from kformer.layers.low_rank import adapted
 from kformer.layers.products import product_dtype
 from kformer.layers.shapes import flat, linear, unflat
 from kformer.utils.checks import check_choice
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-MAPS = ("gate", "intermediate", "output_projection")
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -67,7 +68,7 @@ class FeedForward(ReadsLists):
         use_bias=True,
         kernel_initializer="glorot_uniform",
         seed=None,
-        **kwargs,
+        **kwargs: Unpack[LayerArguments],
     ):
         super().__init__(**kwargs)
         check_choice("activation", activation, ACTIVATIONS)
@@ -78,7 +79,7 @@ class FeedForward(ReadsLists):
         self.seed = settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
-        self.quantized = {}
+        self.quantized, self.adapters = {}, {}
         self.activation_dropout = Dropout(
             dropout,
             seed=derive_seed(self.seed, "activation"),
@@ -114,14 +115,24 @@ class FeedForward(ReadsLists):
         # As rows, so that a graph reshapes once and fuses product, bias and activation.
         x = flat(inputs)
         if self.gated:
-            hidden = self._activate(self._project("gate", x)) * self._project("intermediate", x)
+            gate = self._activate(self._project("gate", self.gate, x))
+            hidden = gate * self._project("intermediate", self.intermediate, x)
         else:
-            hidden = self._activate(self._project("intermediate", x))
+            hidden = self._activate(self._project("intermediate", self.intermediate, x))
         hidden = self.activation_dropout(hidden, training=training)
-        return unflat(self._project("output_projection", hidden), inputs)
+        return unflat(self._project("output_projection", self.output_projection, hidden), inputs)
 
-    def _project(self, name, x):
-        return adapted(self, name, x, _dense(getattr(self, name), x))
+    def maps(self):
+        """Dict of the `keras.layers.Dense` of each linear map, by its name."""
+        maps = {"gate": self.gate} if self.gated else {}
+        return {
+            **maps,
+            "intermediate": self.intermediate,
+            "output_projection": self.output_projection,
+        }
+
+    def _project(self, name, dense, x):
+        return adapted(self, name, x, _dense(dense, x))
 
     def _activate(self, x):
         if self.activation.startswith("gelu"):
@@ -145,16 +156,15 @@ class FeedForward(ReadsLists):
         }
 
     def quantized_config(self):
-        """What the configuration has of the maps that `keras.Model.quantize` changed, by name.
+        """Configurations of the linear maps that `keras.Model.quantize` changed, by name.
 
-        They are made in `build`, so a loaded layer must know that their kernels are quantized.
+        The maps are made in `build`, so a loaded layer must know which kernels are quantized.
 
         Returns:
-            Dict with `quantized`; without it where no map is quantized.
+            Dict with `quantized`; empty where no map is quantized.
         """
-        names = [name for name in MAPS if hasattr(self, name)]
-        dense = {name: getattr(self, name) for name in names}
-        configs = {name: d.get_config() for name, d in dense.items() if d.quantization_mode}
+        maps = self.maps() if self.built else {}
+        configs = {n: dense.get_config() for n, dense in maps.items() if dense.quantization_mode}
         return {"quantized": configs} if configs else {}
 
     @classmethod

@@ -1,5 +1,7 @@
 """Inputs that a user gives to a layer: nested lists become tensors, and ranks are checked."""
 
+from typing import Any, TypedDict
+
 import keras
 import numpy as np
 from keras import ops
@@ -57,6 +59,16 @@ def check_rank(owner, value, axes):
         raise ValueError(
             f"{owner} must have the shape {axes}, but one of the shape {tuple(shape)} was given."
         )
+
+
+class LayerArguments(TypedDict, total=False):
+    """The arguments of `keras.layers.Layer`, which every layer takes as `**kwargs`."""
+
+    name: str | None
+    dtype: Any
+    trainable: bool
+    autocast: bool
+    activity_regularizer: Any
 
 
 class ReadsLists(keras.layers.Layer):

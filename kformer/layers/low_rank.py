@@ -16,7 +16,8 @@ def add_adapter(layer, name, kernel, rank, alpha):
     exactly.
 
     Args:
-        layer: `keras.layers.Layer` with the attribute `seed`, which calls `adapted`.
+        layer: `keras.layers.Layer` with the attributes `seed` and `adapters`, a dict that receives
+            A and B; it calls `adapted`.
         name: str. The name of the linear map within the layer.
         kernel: Keras variable `[D, K]`.
         rank: int. R.
@@ -24,13 +25,13 @@ def add_adapter(layer, name, kernel, rank, alpha):
     """
     initializer = seeded(keras.initializers.HeUniform(), layer.seed, f"lora/{name}")
     layer._tracker.unlock()  # As Keras's own layers do.
-    for part, shape, initial in (
-        ("a", (kernel.shape[0], rank), initializer),
-        ("b", (rank, kernel.shape[1]), "zeros"),
-    ):
-        label = f"{name}_lora_{part}"
-        weight = layer.add_weight(shape=shape, initializer=initial, dtype="float32", name=label)
-        setattr(layer, label, weight)
+    layer.adapters[name] = [
+        layer.add_weight(shape=shape, initializer=initial, dtype="float32", name=label)
+        for label, shape, initial in (
+            (f"{name}_lora_a", (kernel.shape[0], rank), initializer),
+            (f"{name}_lora_b", (rank, kernel.shape[1]), "zeros"),
+        )
+    ]
     layer.lora_scale = alpha / rank
     layer._tracker.lock()
 
@@ -47,15 +48,15 @@ def adapted(layer, name, inputs, outputs):
     Returns:
         Float tensor `[..., K]`: `outputs + alpha / rank * inputs A B`.
     """
-    if not hasattr(layer, f"{name}_lora_a"):
+    if name not in layer.adapters:
         return outputs
-    a, b = (ops.cast(getattr(layer, f"{name}_lora_{part}"), layer.compute_dtype) for part in "ab")
+    a, b = (ops.cast(matrix, layer.compute_dtype) for matrix in layer.adapters[name])
     # Never W + A B: its gradient would be as large as W.
     return outputs + layer.lora_scale * linear(linear(inputs, a), b)
 
 
 def low_rank_update(layer, name):
-    """What an adapter adds to its kernel.
+    """Returns the sum that an adapter adds to its kernel.
 
     Args:
         layer: `keras.layers.Layer`.
@@ -64,7 +65,7 @@ def low_rank_update(layer, name):
     Returns:
         float32 array `[D, K]`: `alpha / rank * A B`.
     """
-    a, b = (ops.convert_to_numpy(getattr(layer, f"{name}_lora_{part}")) for part in "ab")
+    a, b = map(ops.convert_to_numpy, layer.adapters[name])
     return layer.lora_scale * (a @ b)
 
 

@@ -1,5 +1,7 @@
 """Multi-head scaled dot-product attention."""
 
+from typing import Unpack
+
 import keras
 import numpy as np
 from keras import ops
@@ -9,7 +11,7 @@ from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.full_attention import AttentionCall, FullAttention
 from kformer.layers.initializers import seeded
-from kformer.layers.inputs import ReadsLists, check_rank
+from kformer.layers.inputs import LayerArguments, ReadsLists, check_rank
 from kformer.layers.linear_attention import LinearAttention
 from kformer.layers.local_attention import LocalAttention
 from kformer.layers.low_rank import adapted
@@ -126,7 +128,7 @@ class MultiHeadAttention(ReadsLists):
         fused=None,
         kernel_initializer="glorot_uniform",
         seed=None,
-        **kwargs,
+        **kwargs: Unpack[LayerArguments],
     ):
         super().__init__(**kwargs)
         check_whole("num_heads", num_heads)
@@ -157,6 +159,7 @@ class MultiHeadAttention(ReadsLists):
         self.fused = fused
         self.seed = settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.adapters = {}
         self.supports_masking = True
         self.attention_dropout = Dropout(
             dropout,
@@ -184,16 +187,20 @@ class MultiHeadAttention(ReadsLists):
                 "one input, or choose 'full'."
             )
         if self.is_self_attention:
-            self._add_projection("query_key_value", hidden_dim, (inner, shared, shared))
+            self.query_key_value_kernel, self.query_key_value_bias = self._add_projection(
+                "query_key_value", hidden_dim, (inner, shared, shared)
+            )
         else:
-            self._add_projection("query", hidden_dim, (inner,))
-            self._add_projection("key_value", value_shape[-1], (shared, shared))
-        self._add_projection("output", inner, (hidden_dim,))
+            self.query_kernel, self.query_bias = self._add_projection("query", hidden_dim, (inner,))
+            self.key_value_kernel, self.key_value_bias = self._add_projection(
+                "key_value", value_shape[-1], (shared, shared)
+            )
+        self.output_kernel, self.output_bias = self._add_projection("output", inner, (hidden_dim,))
         self.attention_dropout.build()
         self.built = True
 
     def _add_projection(self, name, inputs, sizes):
-        """Weights of linear maps side by side, each initialised as a matrix of its own."""
+        """Kernel and bias of linear maps side by side, each initialised as a matrix of its own."""
 
         def initial(shape, dtype=None):
             matrices = [
@@ -205,19 +212,22 @@ class MultiHeadAttention(ReadsLists):
         kernel = self.add_weight(
             shape=(inputs, sum(sizes)), initializer=initial, name=f"{name}_kernel"
         )
-        setattr(self, f"{name}_kernel", kernel)
-        bias = (
-            self.add_weight(shape=(sum(sizes),), initializer="zeros", name=f"{name}_bias")
-            if self.use_bias
-            else None
-        )
-        setattr(self, f"{name}_bias", bias)
+        if not self.use_bias:
+            return kernel, None
+        bias = self.add_weight(shape=(sum(sizes),), initializer="zeros", name=f"{name}_bias")
+        return kernel, bias
 
-    def _project(self, inputs, name):
+    def kernels(self):
+        """Dict of the kernel of each projection, by its name."""
+        kernels = {"output": self.output_kernel}
+        if self.is_self_attention:
+            return {"query_key_value": self.query_key_value_kernel, **kernels}
+        return {"query": self.query_kernel, "key_value": self.key_value_kernel, **kernels}
+
+    def _project(self, name, kernel, bias, inputs):
         # `compute_cache` runs outside `__call__`, where Keras does not autocast variables.
-        bias = getattr(self, f"{name}_bias")
         bias = None if bias is None else ops.cast(bias, self.compute_dtype)
-        kernel = ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype)
+        kernel = ops.cast(kernel, self.compute_dtype)
         return adapted(self, name, inputs, linear(inputs, kernel, bias))
 
     def _split_heads(self, x):
@@ -259,7 +269,8 @@ class MultiHeadAttention(ReadsLists):
             `CrossAttentionCache`.
         """
         value = ops.cast(value, self.compute_dtype)
-        key, value = ops.split(self._project(value, "key_value"), 2, axis=-1)
+        projected = self._project("key_value", self.key_value_kernel, self.key_value_bias, value)
+        key, value = ops.split(projected, 2, axis=-1)
         return CrossAttentionCache(self._split_heads(key), self._split_heads(value))
 
     def __call__(self, query, value=None, key=None, **kwargs):
@@ -328,7 +339,7 @@ class MultiHeadAttention(ReadsLists):
         if not (isinstance(ops.shape(context)[2], int) and ops.shape(context)[2] == 1):
             context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, N, H]
         context = reshape(context, (rows, length, self.num_heads * self.head_size))
-        outputs = [self._project(context, "output")]
+        outputs = [self._project("output", self.output_kernel, self.output_bias, context)]
         if return_attention_scores:
             outputs.append(self._of_rows(scores, rows, length) if is_cross_step else scores)
         if cache is not None:
@@ -345,12 +356,13 @@ class MultiHeadAttention(ReadsLists):
         # Splitting beats indexing: the gradient of a slice is a padded tensor.
         sizes = np.array([self.num_heads, self.num_key_value_heads]) * self.head_size
         ends = [int(end) for end in np.cumsum(sizes)]
-        parts = ops.split(self._project(x, "query_key_value"), ends, axis=-1)
-        return tuple(self._split_heads(part) for part in parts)
+        kernel, bias = self.query_key_value_kernel, self.query_key_value_bias
+        projected = self._project("query_key_value", kernel, bias, x)
+        return tuple(self._split_heads(x) for x in ops.split(projected, ends, axis=-1))
 
     def _cross_inputs(self, query, value, cache):
         """Queries, keys and values of a cross-attention, split into heads."""
-        query = self._project(query, "query")
+        query = self._project("query", self.query_kernel, self.query_bias, query)
         if cache is not None:
             key, value = cache
             # Beams become queries of one attention: [B K, T, N H] -> [B, K T, N H].

@@ -1,9 +1,11 @@
 """A bias on the logits."""
 
+from typing import Unpack
+
 import keras
 from keras import ops
 
-from kformer.layers.inputs import ReadsLists
+from kformer.layers.inputs import LayerArguments, ReadsLists
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -23,7 +25,7 @@ class OutputBias(ReadsLists):
         Float tensor `[B, T, V]`.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
         self.supports_masking = True
 

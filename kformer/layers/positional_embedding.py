@@ -1,6 +1,7 @@
 """Token embeddings with positions."""
 
 import math
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
-from kformer.layers.inputs import ReadsLists, check_rank, of_list
+from kformer.layers.inputs import LayerArguments, ReadsLists, check_rank, of_list
 from kformer.layers.masks import causal_mask, segment_mask
 from kformer.layers.normalization import normalize
 from kformer.layers.products import product
@@ -143,8 +144,11 @@ class PositionMixin:
         )
 
     def _position_config(self):
-        names = ("position_encoding", "max_length", "position_offset")
-        return {name: getattr(self, name) for name in names}
+        return {
+            "position_encoding": self.position_encoding,
+            "max_length": self.max_length,
+            "position_offset": self.position_offset,
+        }
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -222,7 +226,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         pad_id=None,
         embeddings_initializer=None,
         seed=None,
-        **kwargs,
+        **kwargs: Unpack[LayerArguments],
     ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
@@ -367,7 +371,7 @@ class NormalizedPositions(PositionMixin, ReadsLists):
         layer_norm_epsilon=1e-5,
         dropout=0.0,
         seed=None,
-        **kwargs,
+        **kwargs: Unpack[LayerArguments],
     ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)

@@ -5,6 +5,7 @@ head size. A distance is the key's position minus the query's, so it is negative
 """
 
 import math
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from keras import ops
 
 from kformer.layers.counter_hash import settled_seed
 from kformer.layers.initializers import seeded
-from kformer.layers.inputs import ReadsLists, of_list
+from kformer.layers.inputs import LayerArguments, ReadsLists, of_list
 
 
 def rotate_positions(x, positions, base=10_000.0, interleaved=False):
@@ -176,7 +177,7 @@ class Distances(ReadsLists):
         int32 tensor `[T, T]`; with a window that of `band_distances`.
     """
 
-    def __init__(self, window=None, dilation=1, is_causal=False, **kwargs):
+    def __init__(self, window=None, dilation=1, is_causal=False, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
         self.window, self.dilation, self.is_causal = window, dilation, is_causal
 
@@ -339,7 +340,7 @@ class RelativePositionBias(ReadsLists):
         *,
         initializer="glorot_uniform",
         seed=None,
-        **kwargs,
+        **kwargs: Unpack[LayerArguments],
     ):
         super().__init__(**kwargs)
         relative_buckets(

@@ -46,6 +46,27 @@ def linear(x, kernel, bias=None):
     return unflat(outputs if bias is None else outputs + bias, x)
 
 
+def align_right(ids, lengths, fill):
+    """Moves the padding at the end of each row to its front.
+
+        ids            [[5, 6, 0],         aligned   [[0, 5, 6],
+                        [7, 8, 9]]                    [7, 8, 9]]
+
+    Args:
+        ids: integer tensor `[B, S]`.
+        lengths: int32 tensor `[B]`. The number of tokens of each row.
+        fill: int. The value in front.
+
+    Returns:
+        The aligned ids, `[B, S]`, and the position of each in its sequence, int32 `[B, S]`, which
+        is negative for padding.
+    """
+    length = ops.shape(ids)[1]
+    positions = ops.arange(length, dtype="int32") - ops.expand_dims(length - lengths, 1)
+    aligned = ops.take_along_axis(ids, ops.maximum(positions, 0), axis=1)
+    return ops.where(positions >= 0, aligned, fill), positions
+
+
 def flat(x):
     """`[..., D]` -> `[rows, D]`"""
     return ops.reshape(x, (-1, x.shape[-1]))

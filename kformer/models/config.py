@@ -9,10 +9,11 @@ option with the name of a field, it receives the field's value.
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from kformer.layers.counter_hash import settled_seed
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
-from kformer.models.config_fields import NOT_DEFAULT, option, other_default
+from kformer.models.config_fields import NOT_DEFAULT, first_argument, option, other_default
 from kformer.utils.checks import check_above_zero, check_choice, check_rate, check_whole
 
 # Positions that act within attention; the others are added to the embeddings.
@@ -28,6 +29,15 @@ def whole_or_none(name, value):
 def _check_positions(name, value):
     choices = (*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None)
     return check_choice(name, value, choices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArguments:
+    """The arguments of a model that are no option of its architecture."""
+
+    dtype: Any = None
+    name: str = ""
+    trainable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,8 +238,8 @@ class Architecture:
 class TokenConfig(Architecture):
     """The options that all models of token ids share."""
 
-    vocabulary_size: int = option(
-        dataclasses.MISSING, "V, the number of token ids.", check=check_whole
+    vocabulary_size: int = dataclasses.field(
+        kw_only=False, metadata=first_argument("V, the number of token ids.", check_whole)
     )
     scale_embeddings: bool = option(
         True, "Whether token vectors are multiplied by sqrt(D), as in the paper."
@@ -311,6 +321,11 @@ class TransformerConfig(GeneratorConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TransformerArguments(TransformerConfig, ModelArguments):
+    """The arguments of `kformer.Transformer`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecoderConfig(GeneratorConfig):
     """The options of `kformer.TransformerDecoder`."""
 
@@ -328,6 +343,11 @@ class DecoderConfig(GeneratorConfig):
                 "A language model cannot have global_tokens: prompts of a batch begin at different "
                 "positions; leave it at 0."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderArguments(DecoderConfig, ModelArguments):
+    """The arguments of `kformer.TransformerDecoder`."""
 
 
 HEADS = ("classification", "regression", "labelling", "embedding")
@@ -362,6 +382,11 @@ class EncoderConfig(TokenConfig):
             raise ValueError(
                 f"num_outputs={self.num_outputs} needs a head: choose one of {', '.join(HEADS)}."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderArguments(EncoderConfig, ModelArguments):
+    """The arguments of `kformer.TransformerEncoder`."""
 
 
 def variants_of(config, known=()):

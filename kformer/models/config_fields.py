@@ -1,21 +1,26 @@
 """Fields of the configurations of the models, and the docstrings that are made from them."""
 
 import dataclasses
-import inspect
 import textwrap
-
-from kformer.utils.signatures import show_options
+from typing import Any
 
 # In the metadata of a field, stands for every value except the default.
 NOT_DEFAULT = object()
 
 
-def option(default, meaning, *, check=None, variant=(), unpackable=(), is_rate=False):
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    check=None,
+    variant: Any = (),
+    unpackable: Any = (),
+    is_rate: bool = False,
+) -> Any:
     """Makes a field of a configuration.
 
     Args:
-        default: any type. The value of an unset option; `dataclasses.MISSING` for an option that
-            must be given.
+        default: any type. The value of an unset option.
         meaning: str. The sentences that docstrings show.
         check: function or `None`, default `None`. Takes name and value, and returns the value or
             raises a ValueError; `None` if the layer that has the option checks it.
@@ -41,7 +46,15 @@ def option(default, meaning, *, check=None, variant=(), unpackable=(), is_rate=F
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def other_default(base, name, default):
+def first_argument(meaning, check):
+    """Metadata of a field without default, which a model takes by position, too.
+
+    Type checkers know `dataclasses.field(kw_only=False, metadata=first_argument(...))`.
+    """
+    return option(None, meaning, check=check).metadata
+
+
+def other_default(base: type, name: str, default: Any) -> Any:
     """Makes a copy of a field with another default.
 
     Args:
@@ -56,11 +69,11 @@ def other_default(base, name, default):
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def takes(config_class):
-    """Makes a class decorator for a model whose `**options` are the fields of `config_class`.
+def describes(config_class):
+    """Makes a class decorator that describes each field of `config_class` in a model's docstring.
 
-    The class gets a signature with these options, for `help` and editors. In its docstring a
-    description of each replaces the line `{options}`.
+    The descriptions replace the line `{options}`; those that the docstring has already are left
+    out.
 
     Args:
         config_class: dataclass whose fields come from `option`.
@@ -70,16 +83,9 @@ def takes(config_class):
     """
 
     def decorate(cls):
-        named = inspect.signature(cls.__init__).parameters
-        fields = dataclasses.fields(config_class)
-        empty = inspect.Parameter.empty
-        defaults = [empty if f.default is dataclasses.MISSING else f.default for f in fields]
-        show_options(
-            cls.__init__,
-            [(f.name, default, f.type) for f, default in zip(fields, defaults, strict=True)],
-        )
         if cls.__doc__ is not None:  # It is None under python -OO.
-            lines = [_describe(f) for f in fields if f.name not in named]
+            fields = sorted(dataclasses.fields(config_class), key=lambda f: f.kw_only)
+            lines = [_describe(f) for f in fields if f"\n        {f.name}: " not in cls.__doc__]
             cls.__doc__ = cls.__doc__.replace("        {options}", "\n".join(lines))
         return cls
 

@@ -7,11 +7,12 @@ from kformer.layers import Dropout, padding_mask
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import unit_vectors
 from kformer.models.base_model import BaseModel
-from kformer.models.config import EncoderConfig
-from kformer.models.config_fields import takes
+from kformer.models.config import EncoderArguments, EncoderConfig
+from kformer.models.config_fields import describes
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import EncoderStack, token_embedding
 from kformer.utils.checks import check_choice
+from kformer.utils.signatures import takes
 
 POOLINGS = ("mean", "first")
 
@@ -56,7 +57,7 @@ class Pooling(keras.layers.Layer):
         return {**super().get_config(), "pooling": self.pooling}
 
 
-@takes(EncoderConfig)
+@describes(EncoderConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class TransformerEncoder(SequenceModel):
     """The Transformer encoder over token ids, with a head for a task.
@@ -75,7 +76,6 @@ class TransformerEncoder(SequenceModel):
       `DualEncoder`.
 
     Args:
-        vocabulary_size: int. V, the number of token ids.
         {options}
         dtype: str or Keras dtype policy, default the global policy. Of the layers.
         name: str, default "transformer_encoder".
@@ -109,6 +109,7 @@ class TransformerEncoder(SequenceModel):
     # The label 0 is a class like any other, also where the pad_id is 0.
     _ignored_label = -1
 
+    @takes(EncoderArguments)
     def __init__(
         self, vocabulary_size, *, dtype=None, name="transformer_encoder", trainable=True, **options
     ):

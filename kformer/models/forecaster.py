@@ -11,26 +11,31 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
 from kformer.models.base_model import BaseModel
-from kformer.models.config import Architecture, whole_or_none
-from kformer.models.config_fields import option, takes
+from kformer.models.config import Architecture, ModelArguments, whole_or_none
+from kformer.models.config_fields import describes, first_argument, option
 from kformer.models.frozen import FROZEN_OPTIONS, freeze_layers, frozen_config
 from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
 from kformer.utils.checks import check_whole
+from kformer.utils.signatures import takes
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForecasterConfig(Architecture):
     """The options of `kformer.Forecaster`."""
 
-    num_features: int = option(
-        dataclasses.MISSING, "F, numbers of a step of the past.", check=check_whole
+    num_features: int = dataclasses.field(
+        kw_only=False,
+        metadata=first_argument("F, numbers of each step of the past.", check_whole),
     )
-    num_targets: int | None = option(
-        None,
-        "G, numbers of a step to be forecast, which are the first G features of the past; `None` "
-        "for F.",
-        check=whole_or_none,
+    num_targets: int | None = dataclasses.field(
+        default=None,
+        kw_only=False,
+        metadata=first_argument(
+            "G, the numbers to forecast for each step, which are the first G features of the past; "
+            "`None` for F.",
+            whole_or_none,
+        ),
     )
     num_encoder_layers: int = option(2, "Layers of the encoder.", check=check_whole)
     num_decoder_layers: int = option(2, "Layers of the decoder.", check=check_whole)
@@ -46,6 +51,11 @@ class ForecasterConfig(Architecture):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForecasterArguments(ForecasterConfig, ModelArguments):
+    """The arguments of `kformer.Forecaster`."""
+
+
 class _Forecast(NamedTuple):
     """What the loop over steps carries from step to step."""
 
@@ -55,7 +65,7 @@ class _Forecast(NamedTuple):
     found: Any  # [B, steps, G]
 
 
-@takes(ForecasterConfig)
+@describes(ForecasterConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class Forecaster(BaseModel):
     """A Transformer that forecasts series of numbers, with linear maps instead of embeddings.
@@ -66,9 +76,6 @@ class Forecaster(BaseModel):
     With a trained model, `forecast` reads at each step what it predicted at the step before.
 
     Args:
-        num_features: int. F, the numbers of each step of the past.
-        num_targets: int or `None`, default `None`. G, the numbers to forecast for each step, which
-            are the first G features of the past; `None` for F.
         {options}
         dtype: str or Keras dtype policy, default the global policy. Of the layers.
         name: str, default "forecaster".
@@ -99,6 +106,7 @@ class Forecaster(BaseModel):
         for time series forecasting".
     """
 
+    @takes(ForecasterArguments)
     def __init__(
         self,
         num_features,

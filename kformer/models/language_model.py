@@ -11,13 +11,15 @@ import numpy as np
 from keras import ops
 
 from kformer.layers import padding_mask, segment_mask, segment_positions
-from kformer.models.config import DecoderConfig, check_packing
-from kformer.models.config_fields import takes
+from kformer.layers.shapes import align_right
+from kformer.models.config import DecoderArguments, DecoderConfig, check_packing
+from kformer.models.config_fields import describes
 from kformer.models.output import TokenOutput
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import DecoderStack, token_embedding
 from kformer.utils.checks import check_whole
 from kformer.utils.recent import Recent
+from kformer.utils.signatures import takes
 
 
 class PromptCache(NamedTuple):
@@ -43,7 +45,7 @@ class PromptCache(NamedTuple):
         return self.reorder(rows)
 
 
-@takes(DecoderConfig)
+@describes(DecoderConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class TransformerDecoder(SequenceModel):
     """A causal language model, which predicts the next token at each position.
@@ -53,7 +55,6 @@ class TransformerDecoder(SequenceModel):
     the end token. Padding is at the end of a row, where the causal mask hides it.
 
     Args:
-        vocabulary_size: int. V, the number of token ids.
         {options}
         dtype: str or Keras dtype policy, default the global policy. Of the layers.
         name: str, default "transformer_decoder".
@@ -88,6 +89,7 @@ class TransformerDecoder(SequenceModel):
     token_inputs = ("token_ids",)
     continues_source = True  # A search passes a prompt as its source.
 
+    @takes(DecoderArguments)
     def __init__(
         self, vocabulary_size, *, dtype=None, name="transformer_decoder", trainable=True, **options
     ):
@@ -179,17 +181,21 @@ class TransformerDecoder(SequenceModel):
         """
         # Not at the top of the module: kformer.decoding imports kformer.models.
         from kformer.decoding import Searcher
+        from kformer.decoding.batching import pad_rows, up_to_end
 
         check_whole("max_new_tokens", max_new_tokens)
         settings = self.continuation_options(min(max_new_tokens, self.max_length - 1), options)
         prompts = self._checked_prompts(prompts, settings)
         limits = self.continuation_limits(np.array([len(row) for row in prompts]), settings)
-        part = settings.compiled_part
-        searcher = self._searchers.get_or_make(part, lambda: Searcher(self, part))
-        ids = self._padded([[self.start_id, *prompt] for prompt in prompts])
-        ids = searcher(ids, options=settings, limits=limits).ids
-        found = [[_until_end(row, self.end_id, self.pad_id) for row in rows] for rows in ids]
-        return [rows[0] for rows in found] if settings.n_best == 1 else found
+        key = settings.compiled_part
+        searcher = self._searchers.get_or_make(key, lambda: Searcher(self, key))
+        ids = pad_rows([[self.start_id, *prompt] for prompt in prompts], self.pad_id)
+        ids = searcher(ids, options=settings, limits=limits).ids.tolist()
+        continuations = [
+            [up_to_end(row, self.end_id, self.pad_id, with_end=False) for row in rows]
+            for rows in ids
+        ]
+        return [rows[0] for rows in continuations] if settings.n_best == 1 else continuations
 
     def _checked_prompts(self, prompts, settings):
         """The prompts as lists of int, cut where too long. Raises a ValueError for a bad token."""
@@ -288,13 +294,6 @@ class TransformerDecoder(SequenceModel):
             }
         )
 
-    def _padded(self, prompts):
-        longest = max(map(len, prompts), default=1)
-        ids = np.full((len(prompts), longest), self.pad_id, "int32")
-        for row, prompt in zip(ids, prompts, strict=True):
-            row[: len(prompt)] = prompt
-        return ids
-
     def encode(self, source_ids):
         """Returns what a search begins with: the prompts, and the mask of their real tokens.
 
@@ -321,16 +320,11 @@ class TransformerDecoder(SequenceModel):
         Returns:
             `PromptCache`.
         """
-        prompts, length = encoded, ops.shape(encoded)[1]
-        sentences = ops.shape(prompts)[0]
+        sentences, length = ops.shape(encoded)
         # The prompts are aligned to the right, so that all end at one index.
-        left_padding = length - ops.sum(ops.cast(source_mask, "int32"), axis=1)
-        positions = ops.arange(length, dtype="int32") - ops.expand_dims(left_padding, 1)
-        prompts = ops.where(
-            positions >= 0,
-            ops.take_along_axis(prompts, ops.maximum(positions, 0), axis=1),
-            self.pad_id,
-        )
+        lengths = ops.sum(ops.cast(source_mask, "int32"), axis=1)
+        prompts, positions = align_right(encoded, lengths, self.pad_id)
+        left_padding = length - lengths
         slots = None if max_length is None else length - 1 + max_length
         layers = tuple(
             layer.init_cache(None, rows=sentences, max_length=slots)
@@ -415,13 +409,3 @@ class LanguageNetwork:
         """Runs ids `[R, T]` after those in the caches. Returns `[R, T, D]` and the new caches."""
         x = self.embedding(token_ids, positions=positions, training=False)
         return self.stack(x, None, {"left_padding": left_padding}, training=False, caches=caches)
-
-
-def _until_end(row, end_id, pad_id):
-    """The ids before the end token, or else before the padding at the end of the row."""
-    ids = row.tolist()
-    if end_id in ids:
-        return ids[: ids.index(end_id)]
-    while ids and ids[-1] == pad_id:
-        ids.pop()
-    return ids

@@ -3,14 +3,11 @@
 from keras import ops
 
 from kformer.layers import FeedForward, MultiHeadAttention
-from kformer.layers.feed_forward import MAPS
 from kformer.layers.low_rank import add_adapter, layers_inside, low_rank_update
 from kformer.models.base_model import BaseModel
 from kformer.utils.checks import check_whole
 
 LORA_ALPHA = 16.0
-
-_ATTENTION = ("query_key_value", "query", "key_value", "output")
 
 
 def enable_lora(model, rank, alpha=LORA_ALPHA):
@@ -122,17 +119,11 @@ def describe_lora(model):
 
 
 def _kernels(model):
-    """Yields layer, name and variable of each kernel that an adapter may have, in the order of
-    their paths.
-    """
-    found = []
+    """Layer, name and variable of each kernel that an adapter may have, in the order of paths."""
+    kernels = []
     for layer in layers_inside(model):
         if isinstance(layer, MultiHeadAttention):
-            names = {name: getattr(layer, f"{name}_kernel", None) for name in _ATTENTION}
+            kernels += [(layer, name, kernel) for name, kernel in layer.kernels().items()]
         elif isinstance(layer, FeedForward):
-            parts = {name: getattr(layer, name, None) for name in MAPS}
-            names = {name: dense and dense.kernel for name, dense in parts.items()}
-        else:
-            continue
-        found += [(layer, name, kernel) for name, kernel in names.items() if kernel is not None]
-    return sorted(found, key=lambda part: part[2].path)
+            kernels += [(layer, name, dense.kernel) for name, dense in layer.maps().items()]
+    return sorted(kernels, key=lambda kernel: kernel[2].path)

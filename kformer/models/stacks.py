@@ -15,7 +15,7 @@ from kformer.layers import (
     distances,
 )
 from kformer.layers.counter_hash import derive_seed
-from kformer.layers.encoder_layer import LAYER_OPTIONS
+from kformer.layers.encoder_layer import LayerOptions
 from kformer.layers.normalization import make_norm, normalize
 
 
@@ -59,8 +59,9 @@ class Stack:
     bidirectional = None  # Whether a query attends to later keys.
 
     def __init__(self, config, num_layers, policy, **layer_options):
-        names = {field.name for field in dataclasses.fields(config)} & LAYER_OPTIONS.keys()
-        options = {name: getattr(config, name) for name in names} | layer_options
+        names = [field.name for field in dataclasses.fields(LayerOptions)]
+        options = {name: getattr(config, name) for name in names if hasattr(config, name)}
+        options |= layer_options
         if config.position_encoding == "rope":
             options["rotary"] = {
                 "base": config.rotary_base,
@@ -73,9 +74,7 @@ class Stack:
                 "seed": derive_seed(config.seed, f"{self.label}_layer_{index}"),
                 "name": f"{self.label}_layer_{index}",
             }
-            self.layers.append(
-                self.layer_class(config.intermediate_dim, config.num_heads, **options, dtype=policy)
-            )
+            self.layers.append(self.layer_class(**options, dtype=policy))
         self.is_local = config.attention_kind == "local"
         self._band = None
         if self.is_local:

@@ -1,18 +1,31 @@
 """The encoder-decoder Transformer."""
 
+from dataclasses import dataclass, field
+
 import keras
 from keras import ops
 
-from kformer.models.config import TransformerConfig, check_packing
-from kformer.models.config_fields import takes
+from kformer.models.config import TransformerArguments, TransformerConfig, check_packing
+from kformer.models.config_fields import describes
 from kformer.models.guided_alignment import guided_recording
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
 from kformer.utils.checks import check_choice
+from kformer.utils.signatures import takes
 
 
-@takes(TransformerConfig)
+@dataclass(frozen=True, kw_only=True)
+class _Preset:
+    preset: str = field(kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetArguments(TransformerArguments, _Preset):
+    """The arguments of `Transformer.from_preset`."""
+
+
+@describes(TransformerConfig)
 @keras.saving.register_keras_serializable(package="kformer")
 class Transformer(SequenceModel):
     """The encoder-decoder Transformer of "Attention is all you need".
@@ -68,6 +81,7 @@ class Transformer(SequenceModel):
 
     token_inputs = ("source_ids", "target_ids")
 
+    @takes(TransformerArguments)
     def __init__(
         self, vocabulary_size, *, dtype=None, name="transformer", trainable=True, **options
     ):
@@ -92,7 +106,8 @@ class Transformer(SequenceModel):
         self.config, self.network = config, network
 
     @classmethod
-    def from_preset(cls, preset: str, vocabulary_size: int, **kwargs) -> "Transformer":
+    @takes(PresetArguments)
+    def from_preset(cls, preset, vocabulary_size, **options) -> "Transformer":
         """Creates a model of recommended size with new, random weights.
 
         For trained weights, use `kformer.saving.load_run` or `kformer.interop`.
@@ -102,7 +117,7 @@ class Transformer(SequenceModel):
                 sub-layers and rotary positions; `"paper_base"` or `"paper_big"`, the models of
                 "Attention is all you need". `kformer.models.PRESETS` has their options and sources.
             vocabulary_size: int. V.
-            **kwargs: other arguments of `Transformer`, which override the preset's.
+            **options: other arguments of `Transformer`, which override the preset's.
 
         Returns:
             `Transformer`.
@@ -116,7 +131,7 @@ class Transformer(SequenceModel):
         ```
         """
         check_choice("preset", preset, PRESETS)
-        return cls(vocabulary_size, **{**PRESETS[preset].config, **kwargs})
+        return cls(vocabulary_size, **{**PRESETS[preset].config, **options})
 
     # Search.
 

@@ -1,25 +1,36 @@
-"""Signatures of functions that take their options as `**options`."""
+"""Signatures of functions that take the fields of a dataclass."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def show_options(function, options):
-    """Gives a function with `**options` the signature that `help` and editors show.
+def takes(
+    options_class: Callable[P, Any],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+    """Decorates a method whose arguments are the fields of a dataclass.
+
+    Type checkers, editors, `help` and Jupyter then show every field as an argument. What the method
+    does is unchanged.
 
     Args:
-        function: a function whose last parameter is `**something`, which is replaced.
-        options: list of (name, default, annotation); those that the function names itself are left
-            out. `inspect.Parameter.empty` stands for no default and for no annotation.
+        options_class: dataclass.
+
+    Returns:
+        Function that takes the method, which has `**kwargs`, and returns it.
     """
-    signature = inspect.signature(function)
-    own = [part for part in signature.parameters.values() if part.kind is not part.VAR_KEYWORD]
-    positional = [part for part in own if part.kind is not part.KEYWORD_ONLY]
-    keywords = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
-        for name, default, annotation in options
-        if name not in signature.parameters
-    ]
-    keywords += [part for part in own if part.kind is part.KEYWORD_ONLY]
-    function.__signature__ = signature.replace(parameters=[*positional, *keywords])
+
+    def decorate(method):
+        signature = inspect.signature(method)
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        first, *named = (p for p in signature.parameters.values() if p.kind not in variadic)
+        fields = inspect.signature(options_class).parameters.values()
+        others = [field for field in fields if field.name not in signature.parameters]
+        parameters = [first, *sorted([*others, *named], key=lambda parameter: parameter.kind)]
+        method.__signature__ = signature.replace(parameters=parameters)
+        return method
+
+    return decorate

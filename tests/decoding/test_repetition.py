@@ -19,7 +19,7 @@ from kformer.decoding import (
     sample,
 )
 from kformer.decoding.beam_huggingface import huggingface_beam_search
-from kformer.decoding.repetition import NO_TOKEN, Repetition, right_aligned
+from kformer.decoding.repetition import NO_TOKEN, Repetition
 from kformer.decoding.run_search import search
 from tests.decoding.small_models import LIMITS, PAD, search_once, sentences, transformer
 from tests.decoding.toys import Special, Toy, compiled, cut, oracle_penalty
@@ -159,12 +159,6 @@ def test_the_oracle_is_the_published_definition(penalty, size):
             theirs = transformers.NoRepeatNGramLogitsProcessor(size)(torch.tensor(ids), theirs)
         expected = [oracle(*pair, penalty, size) for pair in zip(scores, ids.tolist(), strict=True)]
         np.testing.assert_allclose(theirs.numpy(), expected, rtol=1e-6)
-
-
-def test_prompts_end_at_one_index():
-    prompts = ops.convert_to_tensor(np.array([[1, 5, 6], [1, 0, 0], [1, 7, 0]], "int32"))
-    found = ops.convert_to_numpy(right_aligned(prompts, 0))
-    assert found.tolist() == [[1, 5, 6], [NO_TOKEN, NO_TOKEN, 1], [NO_TOKEN, 1, 7]]
 
 
 # Searches.

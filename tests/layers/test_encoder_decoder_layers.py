@@ -44,7 +44,7 @@ def stack(randomize):
             randomize(layer)
         if not arguments.get("normalize_first"):
             return layers, None
-        norm = keras.layers.LayerNormalization(epsilon=layers[0].layer_norm_epsilon)
+        norm = keras.layers.LayerNormalization(epsilon=layers[0].options.layer_norm_epsilon)
         norm.build(shapes[0])
         return layers, randomize(norm)
 

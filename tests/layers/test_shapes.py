@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from kformer.layers.normalization import normalize
-from kformer.layers.shapes import flat, linear, reshape, unflat
+from kformer.layers.shapes import align_right, flat, linear, reshape, unflat
 from tests.gradients import gradients
 
 
@@ -69,3 +69,11 @@ def test_norm_of_half_precision_computes_in_float32(rng, dtype):
     np.testing.assert_allclose(
         ops.convert_to_numpy(ops.cast(found, "float32")), expected, atol=0.05
     )
+
+
+def test_rows_aligned_to_the_right():
+    ids = ops.convert_to_tensor(np.array([[1, 5, 6], [1, 0, 0], [1, 7, 0]], "int32"))
+    lengths = ops.convert_to_tensor(np.array([3, 1, 2], "int32"))
+    aligned, positions = map(ops.convert_to_numpy, align_right(ids, lengths, -1))
+    assert aligned.tolist() == [[1, 5, 6], [-1, -1, 1], [-1, 1, 7]]
+    assert positions.tolist() == [[0, 1, 2], [-2, -1, 0], [-1, 0, 1]]

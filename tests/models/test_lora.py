@@ -120,17 +120,14 @@ def one_step(layer, x, target):
     model = keras.Model(inputs, layer(inputs))
     for weight in model.trainable_variables:
         weight.trainable = False
-    names = ("query_key_value", "output")
     if isinstance(layer, FeedForward):
-        kernels = {
-            name: getattr(layer, name).kernel for name in ("intermediate", "output_projection")
-        }
+        kernels = {name: dense.kernel for name, dense in layer.maps().items()}
     else:
-        kernels = {name: getattr(layer, f"{name}_kernel") for name in names}
+        kernels = layer.kernels()
     random = np.random.default_rng(7)
     for name, kernel in kernels.items():
         add_adapter(layer, name, kernel, 2, 3.0)
-        b = getattr(layer, f"{name}_lora_b")
+        _, b = layer.adapters[name]
         b.assign(random.normal(0, 0.5, b.shape))
     before = {weight.path.rpartition("/")[2]: to_numpy(weight) for weight in layer.weights}
     before |= {f"{name}_kernel": to_numpy(kernel) for name, kernel in kernels.items()}

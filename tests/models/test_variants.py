@@ -168,4 +168,4 @@ def test_stochastic_depth_leaves_out_whole_rows():
 
 def test_depth_grows_from_layer_to_layer(tiny_transformer):
     model = tiny_transformer(stochastic_depth=0.2)
-    assert [layer.stochastic_depth for layer in model.network.decoder_layers] == [0.1, 0.2]
+    assert [layer.options.stochastic_depth for layer in model.network.decoder_layers] == [0.1, 0.2]

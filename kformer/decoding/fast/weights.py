@@ -87,13 +87,18 @@ def bind_weights(network, fast, shortlist=None):
         output_factors = _smoothing(network.decoder.norm, [projection.kernel], fast)
     return Weights(
         encoder=[
-            EncoderWeights(_self_attention(layer, fast), _feed_forward(layer, fast))
+            EncoderWeights(
+                _attention(layer, layer.self_attention, layer.self_attention_norm, fast),
+                _feed_forward(layer, fast),
+            )
             for layer in network.encoder_layers
         ],
         decoder=[
             DecoderWeights(
-                _self_attention(layer, fast),
-                _cross_attention(layer, fast, source_factors),
+                _attention(layer, layer.self_attention, layer.self_attention_norm, fast),
+                _attention(
+                    layer, layer.cross_attention, layer.cross_attention_norm, fast, source_factors
+                ),
                 _feed_forward(layer, fast),
             )
             for layer in network.decoder_layers
@@ -132,20 +137,16 @@ def _norm_and_inputs(layer, norm, kernel, bias, fast):
     return _norm(norm, fast, factors), _linear(kernel, bias, fast, factors)
 
 
-def _self_attention(layer, fast):
-    part = layer.self_attention
-    kernel, bias = part.query_key_value_kernel, part.query_key_value_bias
-    norm, inputs = _norm_and_inputs(layer, layer.self_attention_norm, kernel, bias, fast)
-    output = _linear(part.output_kernel, part.output_bias, fast)
-    return Attention(inputs, None, output, norm)
-
-
-def _cross_attention(layer, fast, source_factors):
-    part = layer.cross_attention
-    kernel, bias = part.query_kernel, part.query_bias
-    norm, inputs = _norm_and_inputs(layer, layer.cross_attention_norm, kernel, bias, fast)
-    source = _linear(part.key_value_kernel, part.key_value_bias, fast, source_factors)
-    output = _linear(part.output_kernel, part.output_bias, fast)
+def _attention(layer, attention, norm, fast, source_factors=None):
+    if attention.is_self_attention:
+        kernel, bias = attention.query_key_value_kernel, attention.query_key_value_bias
+    else:
+        kernel, bias = attention.query_kernel, attention.query_bias
+    norm, inputs = _norm_and_inputs(layer, norm, kernel, bias, fast)
+    source = None
+    if not attention.is_self_attention:
+        source = _linear(attention.key_value_kernel, attention.key_value_bias, fast, source_factors)
+    output = _linear(attention.output_kernel, attention.output_bias, fast)
     return Attention(inputs, source, output, norm)
 
 
