@@ -36,19 +36,19 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
         if value is not None:
             check_whole(name, value)
     static = backend.uses_static_shapes()
-    left = sorted(
+    order = sorted(
         (index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index]
     )
     batches, start = [], 0
-    while start < len(left):
+    while start < len(order):
         rows = batch_size
         if batch_tokens is not None:
-            length = lengths[left[start]]
+            length = lengths[order[start]]
             fitting = max(1, batch_tokens // (padded_length(length, longest) if static else length))
             if static:  # The rows would be padded up to a power of two.
                 fitting = padded_rows(fitting + 1) // 2
             rows = min(rows, fitting)
-        batches.append(left[start : start + rows])
+        batches.append(order[start : start + rows])
         start += rows
     return batches
 

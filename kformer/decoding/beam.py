@@ -175,10 +175,10 @@ def _can_win(live_scores, rank, divisors):
 
 def _row_proposals(logits, beams, beam_size, constraints):
     """As `_proposals`, where sentences have constraints of their own."""
-    own = log_softmax(ops.cast(logits, "float32"))
+    log_probabilities = log_softmax(ops.cast(logits, "float32"))
     history = (beams.prompt, beams.live_ids)
     values = constraints.row_values(
-        own, beams.length, beams.rows, beams.progress, history, beam_size
+        log_probabilities, beams.length, beams.rows, beams.progress, history, beam_size
     )
     end_id = constraints.special.end_id
     end_scores = _end_scores(values[:, end_id : end_id + 1], beams, beam_size, constraints)
@@ -188,7 +188,9 @@ def _row_proposals(logits, beams, beam_size, constraints):
         return end_scores, *_continuations(best, tokens, beams, beam_size)
     has_all = is_complete(beams.rows, beams.progress)
     end_scores = ops.where(has_all, end_scores, IMPOSSIBLE)
-    return end_scores, *allocated_continuations(own, values, beams, beam_size, constraints)
+    return end_scores, *allocated_continuations(
+        log_probabilities, values, beams, beam_size, constraints
+    )
 
 
 def _followed(beams, parents, tokens, constraints):

@@ -90,7 +90,7 @@ def run_beams(advance, beams, steps, drop_finished):
     Returns:
         `BeamResult`.
     """
-    found, is_done = run_steps(
+    hypotheses, is_done = run_steps(
         advance,
         lambda beams: beams.is_open,
         lambda beams: (beams.finished_ids, beams.finished_scores, beams.finished_ranks),
@@ -98,7 +98,7 @@ def run_beams(advance, beams, steps, drop_finished):
         steps,
         width=beams.live_ids.shape[1] if drop_finished else None,
     )
-    return BeamResult(*found, is_done)
+    return BeamResult(*hypotheses, is_done)
 
 
 def write_token(ids, position, token):
@@ -122,8 +122,8 @@ def merge_finished(beams, ids, scores, ranks):
 
     Args:
         beams: `BeamState`.
-        ids: int32 tensor `[B, C, L]`, of the others.
-        scores, ranks: float32 tensors `[B, C]`, of the others.
+        ids: int32 tensor `[B, C, L]`. Those of the C more.
+        scores, ranks: float32 tensors `[B, C]`. Those of the C more.
 
     Returns:
         ids, scores and ranks of the K best, sorted.

@@ -1,7 +1,7 @@
 """The interface between a search and a model.
 
-A search never sees a model. It is given a step function and the state that the function carries
-from step to step; both come from a `Decoder`.
+A search never sees a model. It takes a step function, and the state that the function carries from
+step to step; both come from a `Decoder`.
 """
 
 import abc
@@ -18,7 +18,7 @@ from kformer.utils.backend import take
 
 
 class Decoder(abc.ABC):
-    """What a search needs of a model: the beginning of a batch, and one step at a time.
+    """A model as a search sees it: the beginning of a batch, and one step at a time.
 
     `begin` encodes a batch of B sources and returns a step function and its first state, with
     R = B K rows: K rows per sentence (beams or samples), which are neighbours.
@@ -28,11 +28,11 @@ class Decoder(abc.ABC):
     logits are of any float dtype, and may differ from log-probabilities by a number per row. With a
     shortlist of C tokens they are `[R, C]`, in the order of the list.
 
-    The state is a nested structure (dict, list, tuple, `NamedTuple`) of tensors with rows first. A
-    part of it that is something else is an object with a method `reorder(rows)`, and with a method
-    `select(sentences, rows)` if it also keeps tensors with another first axis, such as one entry
-    per sentence. `reorder` and `select` of this module treat a whole state. Structure and dtypes
-    never change; of the shapes only the first axis and, in a tensor of rank 4, the third may (see
+    The state is a nested structure (dict, list, tuple, `NamedTuple`) of tensors with rows first.
+    Any other object in it has a method `reorder(rows)`, and a method `select(sentences, rows)` if
+    it also keeps tensors with another first axis, such as one entry per sentence. `reorder` and
+    `select` of this module treat a whole state. Structure and dtypes never change. Of the shapes
+    only the first axis may change, and the third of a tensor of rank 4 (see
     `kformer.utils.backend.while_loop`).
 
     A search may assume:
@@ -68,7 +68,7 @@ class Decoder(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, source_ids, width, steps, shortlist=None):
-        """Encodes the source: what a search begins with.
+        """Encodes the source, with which a search begins.
 
         Args:
             source_ids: int32 tensor `[B, S]`, padded.
@@ -98,7 +98,7 @@ class Decoder(abc.ABC):
 
 
 class DecoderState(NamedTuple):
-    """What the decoder of one model carries from step to step."""
+    """The state of one model's decoder, carried from step to step."""
 
     cache: Any  # an object with `reorder` and `select`, as kformer.models.DecoderCache
     index: Any  # int32 scalar: tokens in the cache
@@ -113,7 +113,7 @@ class DecoderState(NamedTuple):
 
 
 class LayerDecoder(Decoder):
-    """Runs a model's own layers: right for every model, on every backend.
+    """Runs a model's own layers. It suits every model, on every backend.
 
     Args:
         model: a `Transformer`, a `TransformerDecoder`, or any object with their methods `encode`,
@@ -167,8 +167,8 @@ class EnsembleDecoder(Decoder):
         self.reason = "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
     def begin(self, source_ids, width, steps, shortlist=None):
-        begun = [decoder.begin(source_ids, width, steps, shortlist) for decoder in self.decoders]
-        functions, states = zip(*begun, strict=True)
+        starts = [decoder.begin(source_ids, width, steps, shortlist) for decoder in self.decoders]
+        functions, states = zip(*starts, strict=True)
 
         def step(ids, states):
             pairs = [one(ids, state) for one, state in zip(functions, states, strict=True)]
@@ -193,15 +193,15 @@ def reorder(state, rows):
     """
     if hasattr(state, "reorder"):
         return state.reorder(rows)
-    return _map_parts(state, lambda part: reorder(part, rows), lambda tensor: take(tensor, rows))
+    return _map_values(state, lambda value: reorder(value, rows), lambda tensor: take(tensor, rows))
 
 
 def select(state, sentences, rows):
     """The state of some sentences only.
 
     Args:
-        state: as for `reorder`. An object with parts whose rows are not the decoder's also has a
-            method `select`.
+        state: as for `reorder`. An object that also keeps tensors with another first axis has a
+            method `select`, too.
         sentences: int32 tensor `[C]`. The indices of the sentences.
         rows: int32 tensor `[R]`. The indices of their rows.
 
@@ -210,17 +210,17 @@ def select(state, sentences, rows):
     """
     if hasattr(state, "reorder"):  # A tensor of PyTorch has a `select`, which does something else.
         return state.select(sentences, rows) if hasattr(state, "select") else state.reorder(rows)
-    return _map_parts(
-        state, lambda part: select(part, sentences, rows), lambda tensor: take(tensor, rows)
+    return _map_values(
+        state, lambda value: select(value, sentences, rows), lambda tensor: take(tensor, rows)
     )
 
 
-def _map_parts(state, of_part, of_tensor):
-    """The structure with `of_part` applied to each of its parts, or `of_tensor` to a tensor."""
+def _map_values(state, of_value, of_tensor):
+    """The structure with `of_value` applied to each of its values, or `of_tensor` to a tensor."""
     if isinstance(state, dict):
-        return {key: of_part(value) for key, value in state.items()}
-    if hasattr(state, "_fields"):  # A NamedTuple takes its parts one by one.
-        return type(state)(*map(of_part, state))
+        return {key: of_value(value) for key, value in state.items()}
+    if hasattr(state, "_fields"):  # A NamedTuple takes its values one by one.
+        return type(state)(*map(of_value, state))
     if isinstance(state, tuple | list):
-        return type(state)(map(of_part, state))
+        return type(state)(map(of_value, state))
     return of_tensor(state)

@@ -42,7 +42,7 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
             function's state, and other tensors, or tuples of them, with sentences first.
         steps: int or scalar tensor. The most steps.
         width: int, default `None`. W, to drop sentences that are done; `None` never drops any. The
-            step function must accept fewer rows than it began with.
+            step function must then accept fewer rows than at first.
         per_row: bool, default `False`. Whether the state's tensors have one entry per decoder row,
             not one per sentence.
 
@@ -54,16 +54,18 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
     def result(state):
         return (*outcome(state), ops.logical_not(is_live(state)))
 
-    def run_until(state, least):
+    def run_until(state, count):
+        """Runs until so many sentences, or fewer, go on."""
+
         def goes_on(state):
             live = ops.sum(ops.cast(is_live(state), "int32"))
-            return ops.logical_and(state.length < steps, live > least)
+            return ops.logical_and(state.length < steps, live > count)
 
         return while_loop(goes_on, advance, state)
 
     if width is None:
-        found = result(run_until(state, 0))
-        return found[:-1], found[-1]
+        *results, is_done = result(run_until(state, 0))
+        return tuple(results), is_done
 
     def goes_on(loop):
         return ops.logical_and(loop.state.length < steps, ops.shape(loop.indices)[0] > 0)
@@ -73,18 +75,18 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
         state = run_until(loop.state, count - ops.maximum(count // _SHARE, 1))
         indices = ops.expand_dims(loop.indices, 1)
         results = tuple(
-            ops.scatter_update(before, indices, now)
-            for before, now in zip(loop.results, result(state), strict=True)
+            ops.scatter_update(old, indices, new)
+            for old, new in zip(loop.results, result(state), strict=True)
         )
-        kept = ops.cast(ops.nonzero(is_live(state))[0], "int32")
+        live = ops.cast(ops.nonzero(is_live(state))[0], "int32")
         return Shrinking(
-            take(loop.indices, kept), results, keep_sentences(state, kept, width, per_row)
+            take(loop.indices, live), results, keep_sentences(state, live, width, per_row)
         )
 
     results = result(state)
     loop = Shrinking(ops.arange(ops.shape(results[-1])[0], dtype="int32"), results, state)
-    found = while_loop(goes_on, run_and_drop, loop).results
-    return found[:-1], found[-1]
+    *results, is_done = while_loop(goes_on, run_and_drop, loop).results
+    return tuple(results), is_done
 
 
 def keep_sentences(state, sentences, width, per_row=False):
@@ -104,10 +106,10 @@ def keep_sentences(state, sentences, width, per_row=False):
         rows = ops.reshape(
             ops.expand_dims(sentences * width, 1) + ops.arange(width, dtype="int32"), (-1,)
         )
-    chosen = rows if per_row else sentences
-    parts = {
-        name: keras.tree.map_structure(lambda tensor: take(tensor, chosen), part)
-        for name, part in state._asdict().items()
+    indices = rows if per_row else sentences
+    values = {
+        name: keras.tree.map_structure(lambda tensor: take(tensor, indices), value)
+        for name, value in state._asdict().items()
         if name not in ("length", "decoder")
     }
-    return state._replace(**parts, decoder=select(state.decoder, sentences, rows))
+    return state._replace(**values, decoder=select(state.decoder, sentences, rows))

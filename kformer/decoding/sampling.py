@@ -187,23 +187,22 @@ def _advance(state, step, constraints, sampling):
     is_here = ops.arange(ops.shape(state.ids)[1], dtype="int32") == state.length
     writes = ops.logical_and(is_here, ops.expand_dims(ops.logical_not(state.is_done), 1))
     ends = ops.logical_or(tokens == constraints.special.end_id, at_limit)
-    return SampleState(
+    progress = state.progress
+    if constraints.by_row:
+        progress = follow(state.rows, progress, ops.expand_dims(tokens, 1), constraints.joins)
+    return state._replace(
         length=state.length + 1,
         last=tokens,
         ids=ops.where(writes, ops.expand_dims(tokens, 1), state.ids),
         scores=ops.where(state.is_done, state.scores, state.scores + log_probabilities),
         is_done=ops.logical_or(state.is_done, ends),
-        limits=state.limits,
-        row_numbers=state.row_numbers,
         decoder=decoder,
-        prompt=state.prompt,
-        rows=state.rows,
-        progress=_followed(state, tokens, constraints),
+        progress=progress,
     )
 
 
 def _row_candidates(raw, state, constraints):
-    """What the score counts, and what is chosen from, where rows have constraints of their own."""
+    """The logits of the score, and those to choose from, where rows have their own constraints."""
     raw = ops.cast(raw, "float32")
     history = (state.prompt, state.ids)
     values = constraints.row_values(raw, state.length, state.rows, state.progress, history)
@@ -211,18 +210,11 @@ def _row_candidates(raw, state, constraints):
         values = forbid(values, [constraints.special.end_id])
     if constraints.renormalize:
         return values, values
-    own = log_softmax(raw)
+    log_probabilities = log_softmax(raw)
     if not is_empty(state.rows.prefix):
         in_prefix = prefix_tokens(state.rows, state.length, 1) != NO_TOKEN
-        own = ops.where(in_prefix, values, own)
-    return own, values
-
-
-def _followed(state, tokens, constraints):
-    """`Progress` of the rows after their new tokens."""
-    if not constraints.by_row:
-        return state.progress
-    return follow(state.rows, state.progress, ops.expand_dims(tokens, 1), constraints.joins)
+        log_probabilities = ops.where(in_prefix, values, log_probabilities)
+    return log_probabilities, values
 
 
 def _sampled(logits, sampling, keys):
@@ -234,8 +226,8 @@ def _sampled(logits, sampling, keys):
         logits, candidates = stable_top_k(logits, min(top_k or size, size))  # sorted, best first
         if top_p < 1:
             probabilities = ops.softmax(logits, axis=-1)
-            before = ops.cumsum(probabilities, axis=-1) - probabilities
-            logits = ops.where(before < top_p, logits, IMPOSSIBLE)
+            better = ops.cumsum(probabilities, axis=-1) - probabilities  # of all better tokens
+            logits = ops.where(better < top_p, logits, IMPOSSIBLE)
     # Gumbel's trick: the maximum of logits plus Gumbel noise is a sample of their softmax.
     # log1p(-u), not log(u): float32 rounds the largest u up to 1. Its noise would be infinite, and
     # a forbidden token could win.

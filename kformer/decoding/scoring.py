@@ -42,9 +42,9 @@ class Scorer:
             self.model({"source_ids": source_ids, "target_ids": target_ids}, training=False),
             "float32",
         )
-        chosen = ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, 2), axis=2), 2)
+        values = ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, 2), axis=2), 2)
         # `where`, not a product: the value at padding may be infinite.
-        return ops.sum(ops.where(is_real, chosen - ops.logsumexp(logits, axis=2), 0.0), axis=1)
+        return ops.sum(ops.where(is_real, values - ops.logsumexp(logits, axis=2), 0.0), axis=1)
 
     def __call__(self, source_ids, labels, lengths, prefix_length=0):
         source_ids, labels = (

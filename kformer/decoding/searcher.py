@@ -1,6 +1,5 @@
-"""`Searcher`: a model and search options, compiled where the backend compiles."""
+"""A search by a model with options, compiled where the backend compiles."""
 
-import dataclasses
 import functools
 
 import numpy as np
@@ -13,13 +12,13 @@ from kformer.decoding.row_constraints import RowConstraints, is_empty
 from kformer.decoding.run_search import SearchResult, check_rows, decoder_for, search
 from kformer.utils import backend
 
-# Where shapes are static, the first search has this many more steps than the source has tokens. Few
+# Where shapes are static: the steps of the first search beyond the length of the source. Few
 # translations need more.
-_SPARE = 32
+_SPARE_STEPS = 32
 
 
 def check_options(model, options):
-    """Refuses options that a model cannot serve.
+    """Checks that a model can search with some options.
 
     Args:
         model: a `Transformer`, `TransformerDecoder` or `Ensemble`.
@@ -66,22 +65,22 @@ class Searcher:
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with the model's `pad_id`.
-        row_numbers: integer array `[B]`, default `None`. Numbers on which a sentence's random
-            numbers depend; `None` counts the rows.
-        options: `SearchOptions`, default `None`. Those of this call, which must have the same
+        row_numbers: integer array `[B]`, default `None`. The random numbers of a sentence depend
+            on its number; `None` counts the rows.
+        options: `SearchOptions`, default `None`. The options of this call, which must have the same
             `compiled_part`; `None` for the searcher's.
-        limits: integer array `[B]`, default `None`. The most tokens of each row's hypotheses, none
-            above `max_length`; `None` for those that the options give.
-        rows: `RowConstraints` of integer arrays, default `None`. What is asked of each sentence
-            alone. The limits must leave as many tokens as it needs, see
+        limits: integer array `[B]`, default `None`. The most tokens of each row's hypotheses, at
+            most `max_length`; `None` for the limits of the options.
+        rows: `RowConstraints` of integer arrays, default `None`. Constraints of single sentences.
+            A limit must be at least the sentence's
             `kformer.decoding.row_constraints.num_tokens`.
 
     Returns:
         `SearchResult` of NumPy arrays.
 
     Raises:
-        ValueError: the options do not suit the model, see `check_options`, or the rows, see
-            `search`; or those of a call have another `compiled_part`.
+        ValueError: the options do not suit the model (see `check_options`) or the rows (see
+            `search`), or those of a call have another `compiled_part`.
 
     Example:
         ```python
@@ -97,7 +96,7 @@ class Searcher:
     def __init__(self, model, options, fast_ops=None, joins=None):
         check_options(model, options)
         self.model = model
-        self.options, self._part = options, options.compiled_part
+        self.options, self._compiled_options = options, options.compiled_part
         self._fast_ops = fast_ops
         self.joins = joins
         # One compiled function for each kind of constraints of rows.
@@ -107,24 +106,24 @@ class Searcher:
     def decoder(self):
         """The `Decoder` that runs the model, chosen by `decoder_for`.
 
-        Its `name` is `"fast"`, `"layers"` or `"ensemble"`. Where a model runs by its layers, which
-        takes longer on TensorFlow and PyTorch, `reason` is a string that names the cause, such as a
-        layer of the user's own class. PyTorch chooses at each call; a compiled search keeps the
-        decoder of its first call.
+        Its `name` is `"fast"`, `"layers"` or `"ensemble"`. Layers take longer on TensorFlow and
+        PyTorch; `reason` then names the cause, such as a layer of the user's own class. PyTorch
+        chooses at each call; a compiled search keeps the decoder of its first call.
         """
         return decoder_for(self.model, self._fast_ops)
 
     def _run(self, source_ids, limits, row_numbers, seed, rows, **static):
-        """A search by arrays, compiled."""
-        names = tuple(name for name, part in rows._asdict().items() if not is_empty(part))
+        """The compiled search of arrays."""
+        constraints = {name: array for name, array in rows._asdict().items() if not is_empty(array)}
+        names = tuple(constraints)
         if names not in self._compiled:
             self._compiled[names] = backend.compile_function(
                 functools.partial(self._search, names), self.model, static_argnames=("steps",)
             )
-        parts = (getattr(rows, name) for name in names)
-        return self._compiled[names](source_ids, limits, row_numbers, seed, *parts, **static)
+        arrays = (source_ids, limits, row_numbers, seed, *constraints.values())
+        return self._compiled[names](*arrays, **static)
 
-    def _search(self, names, source_ids, limits, row_numbers, seed, *parts, steps=None):
+    def _search(self, names, source_ids, limits, row_numbers, seed, *constraints, steps=None):
         if steps is None:
             steps = ops.max(limits, initial=0) + 1
         return search(
@@ -135,7 +134,7 @@ class Searcher:
             options=self.options,
             steps=steps,
             seed=seed,
-            rows=RowConstraints(**dict(zip(names, parts, strict=True))) if names else None,
+            rows=RowConstraints(**dict(zip(names, constraints, strict=True))) if names else None,
             joins=self.joins,
         )
 
@@ -165,34 +164,33 @@ class Searcher:
             ((0, 0), (0, length - source_ids.shape[1])),
             constant_values=self.model.pad_id,
         )
-        rows = RowConstraints(*map(_padded_sizes, rows))
         longest = max(int(options.limits(np.array([length]))[0]), int(limits.max()))
-        most = round_up(longest + 1, 16)
+        max_steps = round_up(longest + 1, 16)
         # Every step costs as much as the cache is long, so the few sentences that need more steps
         # are searched again with a larger cache.
-        steps = min(most, round_up(max(length + _SPARE, options.min_length + 16), 16))
+        steps = min(max_steps, round_up(max(length + _SPARE_STEPS, options.min_length + 16), 16))
         arrays = (source_ids, limits, row_numbers)
         result, is_done = self._search_padded(*arrays, rows, seed, steps)
         if is_done.all():
             return result
-        left = np.flatnonzero(~is_done)
-        arrays = (array[left] for array in arrays)
-        chosen = RowConstraints(*(part if is_empty(part) else part[left] for part in rows))
-        rest, _ = self._search_padded(*arrays, chosen, seed, most)
+        open_rows = np.flatnonzero(~is_done)
+        arrays = (array[open_rows] for array in arrays)
+        rows = RowConstraints(*(array if is_empty(array) else array[open_rows] for array in rows))
+        second_result, _ = self._search_padded(*arrays, rows, seed, max_steps)
         ids = np.pad(
-            result.ids, ((0, 0), (0, 0), (0, most - steps)), constant_values=self.model.pad_id
+            result.ids, ((0, 0), (0, 0), (0, max_steps - steps)), constant_values=self.model.pad_id
         )
         result = SearchResult(ids, result.scores.copy(), result.ranks.copy())
-        for part, theirs in zip(result, rest, strict=True):
-            part[left] = theirs
+        for array, replacement in zip(result, second_result, strict=True):
+            array[open_rows] = replacement
         return result
 
     def _checked(self, options):
-        """The options of a call, which must suit what is compiled."""
+        """Returns the options of a call, which must suit the compiled search."""
         check_options(self.model, options)
-        part, names = options.compiled_part, [each.name for each in dataclasses.fields(options)]
-        if part != self._part:
-            changed = [name for name in names if getattr(part, name) != getattr(self._part, name)]
+        compiled, requested = vars(self._compiled_options), vars(options.compiled_part)
+        changed = [name for name in compiled if compiled[name] != requested[name]]
+        if changed:
             raise ValueError(
                 f"A call cannot change {', '.join(changed)}, which a search is compiled for: make "
                 "a Searcher with these options."
@@ -200,32 +198,20 @@ class Searcher:
         return options
 
     def _search_padded(self, source_ids, limits, row_numbers, rows, seed, steps):
-        """A search with the number of rows padded to a power of two.
-
-        Returns:
-            `SearchResult`, and which sentences are done.
-        """
+        """`SearchResult` and which sentences are done; the number of rows is padded."""
         count = len(source_ids)
         padding = padded_rows(count) - count
         source_ids = np.pad(source_ids, ((0, padding), (0, 0)), constant_values=self.model.pad_id)
         # A row of padding ends at once: the others do not wait for it.
         limits, row_numbers = (np.pad(numbers, (0, padding)) for numbers in (limits, row_numbers))
-        rows = RowConstraints(
-            *(part if is_empty(part) else _padded(part, (count + padding,)) for part in rows)
-        )
+        rows = RowConstraints(*map(_padded, rows))
         result, is_done = self._run(source_ids, limits, row_numbers, seed, rows, steps=steps)
-        return SearchResult(*(part[:count] for part in result)), is_done[:count]
+        return SearchResult(*(array[:count] for array in result)), is_done[:count]
 
 
-def _padded_sizes(part):
-    """A part of `RowConstraints` with sizes that are powers of two: there are few shapes."""
-    if is_empty(part):
-        return part
-    return _padded(part, (len(part), *map(padded_rows, part.shape[1:])))
-
-
-def _padded(array, shape):
-    """An array padded with `NO_TOKEN` to a shape, which may name fewer axes."""
-    widths = [(0, size - old) for size, old in zip(shape, array.shape, strict=False)]
-    widths += [(0, 0)] * (array.ndim - len(widths))
-    return np.pad(array, widths, constant_values=NO_TOKEN)
+def _padded(constraints):
+    """A field of `RowConstraints` whose sizes are powers of two, so that there are few shapes."""
+    if is_empty(constraints):
+        return constraints
+    widths = [(0, padded_rows(size) - size) for size in constraints.shape]
+    return np.pad(constraints, widths, constant_values=NO_TOKEN)
