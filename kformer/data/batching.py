@@ -6,6 +6,8 @@ import typing
 
 import numpy as np
 
+from kformer.decoding.batching import round_up
+
 # A target token costs more than a source token: two attentions, and the output projection.
 SOURCE_WEIGHT, TARGET_WEIGHT = 1, 2
 # The cost of a batch beside its tokens, in weighted tokens. It prevents many tiny batches.
@@ -99,11 +101,6 @@ def _num_batches(num_pairs, source_length, target_length, batch_tokens, num_host
     return -(-num_pairs // (rows * num_hosts)) * num_hosts
 
 
-def multiple_of(number, least):
-    """The lowest multiple of a number that is at least `least`."""
-    return -(-least // number) * number
-
-
 def fill_rows(inputs, labels, num_devices, pad_id):
     """Adds rows of padding to a batch, up to a multiple of the devices that share it.
 
@@ -116,7 +113,7 @@ def fill_rows(inputs, labels, num_devices, pad_id):
     Returns:
         The inputs and the labels.
     """
-    missing = multiple_of(num_devices, len(labels)) - len(labels)
+    missing = round_up(len(labels), num_devices) - len(labels)
     if not missing:
         return inputs, labels
 

@@ -8,13 +8,14 @@ import weakref
 
 import numpy as np
 
-from kformer.data.batching import fill_rows, multiple_of
+from kformer.data.batching import fill_rows
 from kformer.data.corpus import PreparedCorpus, check_fits
 from kformer.data.endless_batches import EndlessBatches, FirstEpoch, OneReader
 from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
+from kformer.decoding.batching import round_up
 from kformer_options.wording import counted
 
 # Batches whose token counts are kept: more than any reader is ahead of the training.
@@ -228,7 +229,7 @@ class ParallelDataset(OneReader):
         self.longest = int(max(side.max() for side in lengths))
         self._plan = order.plan(*lengths)
         self.buckets = self._plan.buckets
-        rows = [multiple_of(self.num_devices, bucket.rows) for bucket in self.buckets]
+        rows = [round_up(bucket.rows, self.num_devices) for bucket in self.buckets]
         self.shapes = [(n, *b.shape[1:]) for n, b in zip(rows, self.buckets, strict=True)]
         self.steps_per_epoch = self._plan.steps_per_epoch
         self.pad_id, self.start_id, self.end_id = corpus.pad_id, corpus.start_id, corpus.end_id

@@ -1,5 +1,4 @@
-"""What a hypothesis may hold: the special tokens and the constraints, in one object for every
-search.
+"""The constraints of all hypotheses of a search, and its special tokens.
 
 Shape letters: R rows, V vocabulary.
 """
@@ -47,7 +46,7 @@ class SpecialTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Constraints:
-    """Which tokens a hypothesis may hold; every search takes one.
+    """Which tokens a hypothesis may have; every search takes one such object.
 
     Args:
         special: `SpecialTokens`, default those of this package's own tokenizers.
@@ -59,9 +58,9 @@ class Constraints:
         min_length: int, default 0. The number of tokens before an end token is allowed.
         renormalize: bool, default `False`. Whether the probabilities of the allowed tokens sum to
             one again. Otherwise each token keeps its probability among all tokens.
-        at_limit: str, default `"end"`. What follows when a hypothesis has as many tokens as its
-            limit allows: `"end"`, an end token, whose log-probability counts; `"free_end"`, an end
-            token at no cost; `"any"`, one more token of any kind, and no end token.
+        at_limit: str, default `"end"`. The token after a hypothesis at its limit: `"end"`, an end
+            token, whose log-probability counts; `"free_end"`, an end token at no cost; `"any"`, one
+            more token of any kind, and no end token.
         repetition: `Repetition`, default none. Penalties on tokens and n-grams that have occurred.
             With `at_limit="end"` an end token may always follow.
         by_row: bool, default `False`. Whether sentences have constraints of their own, which are
@@ -137,9 +136,11 @@ class Constraints:
         return force_prefix(logits, length, self.prefix)
 
     def first_prompt(self, prompt, limits):
-        """The tokens before each hypothesis that count as repeated: `prompt`, int32 `[B, P]`, the
-        start token where that is `None`, and `()` where no repetition is penalised. `limits` are
-        the search's, `[B]`.
+        """The tokens before each hypothesis that count as repeated; `()` if repetition is free.
+
+        Args:
+            prompt: int32 tensor `[B, P]` or `None`, for the start token.
+            limits: int32 tensor `[B]`. Those of the search.
         """
         if not self.repetition:
             return ()
@@ -148,15 +149,12 @@ class Constraints:
         return prompt
 
     def penalize(self, scores, length, prompt, ids):
-        """Scores `[R, V]` after the penalties on repetition; the arguments are those of
-        `Repetition`.
-        """
+        """Scores `[R, V]` after the penalties on repetition. Arguments as of `Repetition`."""
         spared = self.special.end_id if self.at_limit == "end" else None
         return self.repetition(ops.cast(scores, "float32"), prompt, ids, length, spared)
 
     def prepare_beams(self, logits, beams):
-        """As `prepare`, for a beam: where repetition is penalised, it is the log-probabilities that
-        are.
+        """As `prepare`, for a beam: repetition is penalised in the log-probabilities.
 
         Args:
             logits: float tensor `[B K, V]`.
@@ -171,8 +169,10 @@ class Constraints:
         return self.prepare(logits, beams.length)
 
     def row_values(self, values, length, rows, progress, history, width=1):
-        """Values to search in where sentences have constraints of their own: what is not allowed
-        has minus infinity, except a forbidden end token, which a limit may need.
+        """Values to search in where sentences have constraints of their own.
+
+        Tokens that are not allowed have minus infinity, except a forbidden end token, which a limit
+        may need.
 
         Args:
             values: float32 tensor `[R, V]`. Log-probabilities, or logits where they are sampled.
@@ -186,8 +186,8 @@ class Constraints:
         """
         if self.repetition:
             values = self.penalize(values, length, *history)
-        kept = set() if self.renormalize else {self.special.end_id}
-        values = forbid(values, self.forbidden_ids - kept)
+        exempt = set() if self.renormalize else {self.special.end_id}
+        values = forbid(values, self.forbidden_ids - exempt)
         if self.min_length:
             values = forbid(values, [self.special.end_id], unless=length >= self.min_length)
         values = forbid_phrases(values, rows, progress)
@@ -200,8 +200,9 @@ class Constraints:
         return ops.where(token == NO_TOKEN, values, ops.where(is_it, 0.0, IMPOSSIBLE))
 
     def log_probabilities(self, logits, length, history=None):
-        """Log-probabilities under all constraints but the limit; forbidden tokens have minus
-        infinity.
+        """Log-probabilities under all constraints but the limit.
+
+        Forbidden tokens have minus infinity.
 
         Args:
             logits: float32 tensor `[R, V]`.
@@ -272,8 +273,9 @@ def log_softmax(logits):
 
 
 def log_normaliser(logits):
-    """`logsumexp` of each row of float32 logits `[R, V]`, as `[R, 1]`; finite also where no token
-    of a row is allowed, since minus infinity less itself would be NaN.
+    """`logsumexp` of each row of float32 logits `[R, V]`, as `[R, 1]`.
+
+    It is finite also where no token of a row is allowed: minus infinity less itself would be NaN.
     """
     return ops.maximum(ops.logsumexp(logits, axis=-1, keepdims=True), _LEAST)
 

@@ -1,5 +1,6 @@
-"""Penalties on repetition, as Hugging Face's `generate` has them: what has occurred becomes less
-likely, or no n-gram occurs twice.
+"""Penalties on repetition, as in Hugging Face's `generate`.
+
+Tokens that have occurred become less likely, or no n-gram occurs twice.
 
 Shape letters: R rows, V vocabulary, P tokens of a prompt, L the longest hypothesis, H = P + L.
 """
@@ -16,10 +17,10 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True)
 class Repetition:
-    """What repetition costs; an object that is false where it costs nothing.
+    """The cost of repetition; an object that is false where it costs nothing.
 
-    The tokens of the prompt count, too: of an encoder-decoder that is the start token, of a
-    language model all that it continues.
+    The tokens of the prompt count, too: the start token of an encoder-decoder, all tokens that a
+    language model continues.
 
     Args:
         penalty: float, default 1.0. Where a token has occurred, a negative score is multiplied by
@@ -81,16 +82,16 @@ class Repetition:
         return ops.where(scores < 0, scores * self.penalty, scores / self.penalty)
 
     def _repeated(self, history, length):
-        """Which tokens of a history `[R, H]` follow those that its first `length` tokens end with,
-        boolean `[R, H]`.
+        """Which tokens of a history `[R, H]` come after the n - 1 tokens that its first `length`
+        tokens end with, boolean `[R, H]`.
         """
-        others = self.ngram_size - 1
+        context = self.ngram_size - 1
         windows = ops.shape(history)[1]
         # Padded on the left, so that every token ends a window, also in a short history.
-        padded = ops.pad(history, ((0, 0), (others, 0)), constant_values=NO_TOKEN)
-        last = take(padded, length + ops.arange(others, dtype="int32"), axis=1)  # [R, n - 1]
+        padded = ops.pad(history, ((0, 0), (context, 0)), constant_values=NO_TOKEN)
+        last = take(padded, length + ops.arange(context, dtype="int32"), axis=1)  # [R, n - 1]
         is_repeated = ops.ones_like(history, dtype="bool")
-        for index in range(others):
+        for index in range(context):
             equal = padded[:, index : index + windows] == last[:, index : index + 1]
             is_repeated = ops.logical_and(is_repeated, equal)
         return is_repeated
@@ -106,7 +107,7 @@ def forbid_tokens(scores, tokens):
 
 
 def _change(scores, tokens, is_meant, change):
-    """Scores `[R, V]`, with `change` applied once to those of some tokens.
+    """Scores `[R, V]` after a change of those of some tokens, each changed once.
 
     Args:
         scores: float32 tensor `[R, V]`.
@@ -121,8 +122,8 @@ def _change(scores, tokens, is_meant, change):
     tokens = ops.where(is_meant, tokens, 0)
     is_first = ops.logical_and(is_meant, tokens == 0)
     is_meant = ops.logical_or(is_meant, ops.any(is_first, axis=1, keepdims=True))
-    found = pick(scores, tokens)
-    found = ops.where(is_meant, change(found), found)
+    values = pick(scores, tokens)
+    values = ops.where(is_meant, change(values), values)
     row = ops.broadcast_to(ops.expand_dims(ops.arange(rows, dtype="int32"), 1), (rows, size))
     indices = ops.reshape(ops.stack([row, tokens], axis=2), (-1, 2))
-    return ops.scatter_update(scores, indices, ops.reshape(found, (-1,)))
+    return ops.scatter_update(scores, indices, ops.reshape(values, (-1,)))

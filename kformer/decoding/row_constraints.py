@@ -1,5 +1,4 @@
-"""What is asked of the hypotheses of single sentences: how they begin, which phrases they contain,
-and which they do not.
+"""Constraints of single sentences: a prefix, phrases that must occur and phrases that must not.
 
 A phrase is a sequence of tokens. It occurs in a hypothesis where its tokens follow each other. The
 search follows all phrases at once: for each of them and each of its beginnings it keeps whether the
@@ -9,6 +8,7 @@ Shape letters: B sentences, K hypotheses of each, C phrases that must occur, A f
 forbidden phrases, P tokens of a phrase, M tokens that a hypothesis may go on with, V vocabulary.
 """
 
+import math
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -18,15 +18,15 @@ from kformer.utils.backend import pick
 
 
 class RowConstraints(NamedTuple):
-    """What is asked of each sentence's hypotheses, as tokens; `()` where nothing is.
+    """The constraints of each sentence's hypotheses, as tokens; `()` for none of a kind.
 
     Args:
         prefix: int32 `[B, P]`. The tokens that a hypothesis begins with, at no cost.
         phrases: int32 `[B, C, A, P]`. One form of each phrase must occur. A phrase without a form
-            asks for nothing.
+            is no constraint.
         forbidden: int32 `[B, F, P]`. Phrases that must not occur.
 
-    `NO_TOKEN` (-1) stands after a shorter sequence. What must occur goes before what is forbidden.
+    `NO_TOKEN` (-1) stands after a shorter sequence. `prefix` and `phrases` outrank `forbidden`.
 
     Example:
         ```python
@@ -43,7 +43,7 @@ class RowConstraints(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far hypotheses have come with the phrases of their sentence."""
+    """The tokens of their sentence's phrases that hypotheses have so far."""
 
     matched: Any = ()  # bool [B, K, C A P]: the hypothesis ends with so many tokens of the form
     met: Any = ()  # bool [B, K, C]: the phrase has occurred, and its last word has ended
@@ -60,15 +60,15 @@ class Joins(NamedTuple):
     is_open: Any  # the next token may go on with the token's last word
 
 
-def is_empty(part):
-    """Whether nothing of a kind is asked of any sentence."""
-    return isinstance(part, tuple)
+def is_empty(constraints):
+    """Whether a field of `RowConstraints` or `Progress` is `()`, for no constraint of that kind."""
+    return isinstance(constraints, tuple)
 
 
 def num_tokens(rows):
-    """The most tokens before the end token that the sentences need for what must occur, `[B]`.
+    """The number of tokens `[B]` that prefix and phrases need before the end token.
 
-    So many are enough for the prefix and the shortest form of each phrase, one after the other.
+    They are those of the prefix and of the shortest form of each phrase, one after the other.
     """
     total = 0
     if not is_empty(rows.prefix):
@@ -84,10 +84,10 @@ def first_progress(rows, width):
     if not is_empty(rows.phrases):
         sentences = ops.shape(rows.phrases)[0]
         size = _size(rows.phrases)
-        asks = ops.any(rows.phrases[..., 0] != NO_TOKEN, axis=2)  # [B, C]
+        has_form = ops.any(rows.phrases[..., 0] != NO_TOKEN, axis=2)  # [B, C]
         progress = progress._replace(
             matched=ops.zeros((sentences, width, size), dtype="bool"),
-            met=ops.repeat(ops.expand_dims(ops.logical_not(asks), 1), width, axis=1),
+            met=ops.repeat(ops.expand_dims(ops.logical_not(has_form), 1), width, axis=1),
         )
     if not is_empty(rows.forbidden):
         size = (ops.shape(rows.forbidden)[0], width, _size(rows.forbidden))
@@ -111,12 +111,12 @@ def follow(rows, progress, tokens, joins=None):
         return progress
     shape = ops.shape(rows.phrases)
     forms = ops.reshape(rows.phrases, (shape[0], shape[1] * shape[2], shape[3]))
-    before = _occurs(progress.matched, rows.phrases)  # [B, M, C, A]
+    previous = _occurs(progress.matched, rows.phrases)  # [B, M, C, A]
     matched = _extend(progress.matched, forms, tokens)
-    ended, now = before, _occurs(matched, rows.phrases)
+    ended, now = previous, _occurs(matched, rows.phrases)
     if joins is not None:
         goes_on = ops.take(ops.convert_to_tensor(joins.continues), tokens, axis=0)  # [B, M]
-        ended = ops.logical_and(before, ops.logical_not(goes_on)[..., None, None])
+        ended = ops.logical_and(previous, ops.logical_not(goes_on)[..., None, None])
         now = ops.logical_and(now, ops.logical_not(_is_open(rows.phrases, joins))[:, None])
     met = ops.any(ops.logical_or(ended, now), axis=3)
     return progress._replace(matched=matched, met=ops.logical_or(progress.met, met))
@@ -129,14 +129,14 @@ def is_complete(rows, progress):
 
 
 def tokens_left(rows, progress):
-    """Tokens `[B, M]` that are enough for the phrases that hypotheses still lack.
+    """The number of tokens `[B, M]` that hypotheses need for the phrases that they lack.
 
-    The form that saves most is completed, the shortest forms of the other phrases follow.
+    The form that saves most tokens is completed; the shortest forms of the other phrases follow.
     """
     shortest = _shortest(rows.phrases)[:, None]  # [B, 1, C]
-    left = _lengths(rows.phrases)[:, None] - _counts(progress.matched, rows.phrases)
+    missing = _lengths(rows.phrases)[:, None] - _counts(progress.matched, rows.phrases)
     exists = rows.phrases[:, None, :, :, 0] != NO_TOKEN
-    saved = ops.where(exists, shortest[..., None] - left, 0)  # [B, M, C, A]
+    saved = ops.where(exists, shortest[..., None] - missing, 0)  # [B, M, C, A]
     saved = ops.where(progress.met, 0, ops.max(saved, axis=3))
     total = ops.sum(ops.where(progress.met, 0, shortest), axis=2)
     return total - ops.maximum(ops.max(saved, axis=2), 0)
@@ -183,8 +183,9 @@ def prefix_tokens(rows, length, width):
 
 def _is_last(phrases):
     """Which positions `[..., P]` hold the last token of a sequence."""
-    after = ops.concatenate([phrases[..., 1:], ops.full_like(phrases[..., :1], NO_TOKEN)], axis=-1)
-    return ops.logical_and(phrases != NO_TOKEN, after == NO_TOKEN)
+    no_token = ops.full_like(phrases[..., :1], NO_TOKEN)
+    following = ops.concatenate([phrases[..., 1:], no_token], axis=-1)
+    return ops.logical_and(phrases != NO_TOKEN, following == NO_TOKEN)
 
 
 def _lengths(phrases):
@@ -209,10 +210,7 @@ def _is_open(phrases, joins):
 
 def _size(phrases):
     """The number of all tokens of a sentence's phrases, those that are none included."""
-    size = 1
-    for axis in ops.shape(phrases)[1:]:
-        size = size * axis
-    return size
+    return math.prod(ops.shape(phrases)[1:])
 
 
 def _unflatten(matched, phrases):
@@ -226,10 +224,10 @@ def _extend(matched, forms, tokens):
 
     A hypothesis ends with p + 1 tokens of a form if it ended with p of them, and the next came.
     """
-    before = _unflatten(matched, forms)
-    before = ops.concatenate([ops.ones_like(before[..., :1]), before[..., :-1]], axis=3)
-    now = ops.logical_and(before, forms[:, None] == tokens[..., None, None])
-    return ops.reshape(now, ops.shape(matched))
+    now = _unflatten(matched, forms)
+    reached = ops.concatenate([ops.ones_like(now[..., :1]), now[..., :-1]], axis=3)
+    extended = ops.logical_and(reached, forms[:, None] == tokens[..., None, None])
+    return ops.reshape(extended, ops.shape(matched))
 
 
 def _occurs(matched, phrases):
@@ -246,4 +244,4 @@ def _counts(matched, phrases):
 
 def of_parents(progress, parents):
     """`Progress` of the hypotheses `parents` `[B, M]`."""
-    return Progress(*(part if is_empty(part) else pick(part, parents) for part in progress))
+    return Progress(*(field if is_empty(field) else pick(field, parents) for field in progress))

@@ -49,13 +49,16 @@ class Columns:
             special = SpecialTokens(
                 start_id=len(tokens), end_id=column[special.end_id], pad_id=len(tokens) + 1
             )
+        at_limit = "end"
+        if options.mode == "huggingface":
+            at_limit = "free_end" if options.forced_end else "any"
         self.constraints = Constraints(
             special,
             prefix=prefix,
             forbidden=frozenset(forbidden),
             min_length=options.min_length,
             renormalize=options.renormalize,
-            at_limit=_at_limit(options),
+            at_limit=at_limit,
             repetition=Repetition(options.repetition_penalty, options.no_repeat_ngram_size),
         )
 
@@ -66,29 +69,21 @@ class Columns:
         return ops.take(ops.convert_to_tensor(self._table), numbers, axis=0)
 
     def numbers(self, ids):
-        """The search's numbers for a tensor of ids; a token without column has one of its own, and
-        negative numbers stay.
+        """The search's numbers for a tensor of ids.
+
+        A token without column has a number of its own; negative numbers stay.
         """
         if self.tokens is None:
             return ids
         tokens = ops.convert_to_tensor(self.tokens)
         flat = ops.reshape(ids, (-1,))  # TensorFlow looks up a vector alone.
         columns = ops.minimum(ops.searchsorted(tokens, flat), len(self.tokens) - 1)
-        others = ops.where(flat < 0, flat, flat + len(self.tokens) + 2)
-        numbers = ops.where(ops.take(tokens, columns, axis=0) == flat, columns, others)
+        unlisted = ops.where(flat < 0, flat, flat + len(self.tokens) + 2)
+        numbers = ops.where(ops.take(tokens, columns, axis=0) == flat, columns, unlisted)
         return ops.reshape(ops.cast(numbers, "int32"), ops.shape(ids))
 
     def step(self, step):
-        """A step function that takes these numbers, from one that takes ids `[R]` and returns
-        logits `[R, C]`.
-        """
+        """The step function that takes these numbers `[R]`, for one that takes ids."""
         if self.tokens is None:
             return step
         return lambda numbers, state: step(self.ids(numbers), state)
-
-
-def _at_limit(options):
-    """`Constraints.at_limit` of options."""
-    if options.mode == "kformer":
-        return "end"
-    return "free_end" if options.forced_end else "any"

@@ -6,10 +6,11 @@ import functools
 import numpy as np
 from keras import ops
 
+from kformer.decoding.batching import pad_rows
 from kformer.decoding.constraints import IMPOSSIBLE, SpecialTokens, log_softmax
 from kformer.decoding.shortlist import Columns
 from kformer.translating.pairs import pad_shape
-from kformer.translating.translation import Hypothesis, Translation, padded
+from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils import backend
 from kformer.utils.checks import check_whole
 
@@ -124,8 +125,8 @@ class Alternatives:
     def _next_logits(self, rows, prefixes):
         """Returns the logits `[B, V]` of the tokens after prefixes, an array."""
         model = self._model
-        source_ids = padded(rows, model.pad_id)
-        target_ids = padded([[model.start_id, *prefix] for prefix in prefixes], model.pad_id)
+        source_ids = pad_rows(rows, model.pad_id)
+        target_ids = pad_rows([[model.start_id, *prefix] for prefix in prefixes], model.pad_id)
         positions = np.array([len(prefix) for prefix in prefixes], "int32").reshape(-1, 1, 1)
         if backend.uses_static_shapes():
             source_ids, target_ids = (pad_shape(ids, model) for ids in (source_ids, target_ids))

@@ -7,9 +7,9 @@ import numpy as np
 from keras import ops
 
 from kformer.decoding import Scorer
-from kformer.decoding.batching import padded_length, padded_rows
+from kformer.decoding.batching import pad_rows, padded_length, padded_rows
 from kformer.text.text_bound import byte_bound, cut_texts, source_rows
-from kformer.translating.translation import AttentionMap, Score, padded
+from kformer.translating.translation import AttentionMap, Score
 from kformer.utils import backend
 from kformer.utils.checks import check_texts, check_whole
 from kformer_options.text_files import check_same_length
@@ -113,7 +113,9 @@ class PairReader:
         done = len(pairs.labels) - len(filled)
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            source_ids, labels = (padded([side[i] for i in batch], model.pad_id) for side in sides)
+            source_ids, labels = (
+                pad_rows([side[i] for i in batch], model.pad_id) for side in sides
+            )
             if backend.uses_static_shapes():
                 source_ids, labels = (pad_shape(ids, model) for ids in (source_ids, labels))
             starts = np.full((len(labels), 1), model.start_id, "int32")
@@ -135,7 +137,7 @@ class PairReader:
         order = sorted(range(len(scores)), key=lambda i: -sum(len(side[i]) for side in sides))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            ids = [padded([side[i] for i in batch], self.model.pad_id) for side in sides]
+            ids = [pad_rows([side[i] for i in batch], self.model.pad_id) for side in sides]
             lengths = np.array([pairs.counted[i].stop for i in batch])
             values = self._scorer(*ids, lengths, pairs.counted[batch[0]].start)
             for i, value in zip(batch, values, strict=True):

@@ -3,11 +3,11 @@
 import functools
 
 from kformer.decoding import Searcher
-from kformer.decoding.batching import batches_by_length
+from kformer.decoding.batching import batches_by_length, pad_rows
 from kformer.decoding.fast.decoder import ops_in
 from kformer.text.text_bound import source_rows
 from kformer.text.word_pieces import word_joins
-from kformer.translating.translation import Hypothesis, Translation, hypotheses_of, padded
+from kformer.translating.translation import Hypothesis, Translation, hypotheses_of
 from kformer.utils.recent import Recent
 
 
@@ -58,7 +58,7 @@ class TextSearch:
             if row_constraints is not None:
                 limits = constraints.limits(batch, [lengths[i] for i in batch], options)
                 searcher.joins = self._joins
-            source_ids = padded([rows[i] for i in batch], pad_id)
+            source_ids = pad_rows([rows[i] for i in batch], pad_id)
             found = searcher(source_ids, numbers, options, limits, row_constraints)
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
                 best = hypotheses_of(self.tokenizer, pad_id, *hypotheses)

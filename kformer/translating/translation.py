@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kformer.decoding.batching import up_to_end
+
 
 class Hypothesis(NamedTuple):
     """One translation of a sentence.
@@ -115,27 +117,10 @@ class AttentionMap(NamedTuple):
     weights: np.ndarray
 
 
-def padded(rows, pad_id):
-    """Returns lists of ids as an int32 array `[B, S]`, padded at their ends."""
-    array = np.full((len(rows), max(map(len, rows))), pad_id, dtype="int32")
-    for row, ids in zip(array, rows, strict=True):
-        row[: len(ids)] = ids
-    return array
-
-
-def ended(row, end_id, pad_id):
-    """Returns the ids of a hypothesis up to its end token; without one, up to the padding."""
-    if end_id in row:
-        return row[: row.index(end_id) + 1]
-    while row and row[-1] == pad_id:
-        row = row[:-1]
-    return row
-
-
 def hypotheses_of(tokenizer, pad_id, ids, scores, ranks):
     """Returns a list of `Hypothesis` of one sentence, from arrays `[N, L]`, `[N]`, `[N]`."""
     pairs = zip(ids.tolist(), scores, strict=True)
-    rows = [ended(row, tokenizer.end_id, pad_id) if np.isfinite(s) else [] for row, s in pairs]
+    rows = [up_to_end(row, tokenizer.end_id, pad_id) if np.isfinite(s) else [] for row, s in pairs]
     texts = tokenizer.detokenize(rows)
     parts = zip(texts, scores.tolist(), ranks.tolist(), rows, strict=True)
     return [Hypothesis(*each) for each in parts]

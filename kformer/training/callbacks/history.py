@@ -8,7 +8,7 @@ import time
 import keras
 import numpy as np
 
-from kformer.data.batching import multiple_of
+from kformer.decoding.batching import round_up
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.metrics import LatestValue
 from kformer.training.schedules import WarmupInverseSqrt
@@ -284,7 +284,7 @@ def scheduled_rates(optimizer, steps):
         return []
     if type(schedule) is WarmupInverseSqrt:
         # A call for each step would take milliseconds. Few lengths: JAX compiles for each.
-        padded = np.resize(steps, multiple_of(_STEPS_AT_ONCE, len(steps)))
+        padded = np.resize(steps, round_up(len(steps), _STEPS_AT_ONCE))
         values = keras.ops.convert_to_numpy(schedule(padded))[: len(steps)]
     else:  # One of the user, a subclass too, may take one step alone.
         values = [keras.ops.convert_to_numpy(schedule(step)) for step in steps]
