@@ -6,7 +6,7 @@ import typing
 
 import numpy as np
 
-from kformer.decoding.batching import round_up
+from kformer.utils.rows import round_up
 
 # A target token costs more than a source token: two attentions, and the output projection.
 SOURCE_WEIGHT, TARGET_WEIGHT = 1, 2

@@ -15,7 +15,7 @@ from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
-from kformer.decoding.batching import round_up
+from kformer.utils.rows import round_up
 from kformer_options.wording import counted
 
 # Batches whose token counts are kept: more than any reader is ahead of the training.

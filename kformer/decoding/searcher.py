@@ -5,12 +5,13 @@ import functools
 import numpy as np
 from keras import ops
 
-from kformer.decoding.batching import padded_length, padded_rows, round_up
+from kformer.decoding.batching import padded_length, padded_rows
 from kformer.decoding.options import TOKEN_LISTS
 from kformer.decoding.repetition import NO_TOKEN
 from kformer.decoding.row_constraints import RowConstraints, is_empty
 from kformer.decoding.run_search import SearchResult, check_rows, decoder_for, search
 from kformer.utils import backend
+from kformer.utils.rows import round_up
 
 # Where shapes are static: the steps of the first search beyond the length of the source. Few
 # translations need more.

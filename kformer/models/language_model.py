@@ -19,6 +19,7 @@ from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import DecoderStack, token_embedding
 from kformer.utils.checks import check_whole
 from kformer.utils.recent import Recent
+from kformer.utils.rows import pad_rows, up_to_end
 from kformer.utils.signatures import takes
 
 
@@ -181,7 +182,6 @@ class TransformerDecoder(SequenceModel):
         """
         # Not at the top of the module: kformer.decoding imports kformer.models.
         from kformer.decoding import Searcher
-        from kformer.decoding.batching import pad_rows, up_to_end
 
         check_whole("max_new_tokens", max_new_tokens)
         settings = self.continuation_options(min(max_new_tokens, self.max_length - 1), options)

@@ -6,13 +6,13 @@ import functools
 import numpy as np
 from keras import ops
 
-from kformer.decoding.batching import pad_rows
 from kformer.decoding.constraints import IMPOSSIBLE, SpecialTokens, log_softmax
 from kformer.decoding.shortlist import Columns
 from kformer.translating.pairs import pad_shape
 from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils import backend
 from kformer.utils.checks import check_whole
+from kformer.utils.rows import pad_rows
 
 
 class Alternatives:

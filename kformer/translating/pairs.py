@@ -7,11 +7,12 @@ import numpy as np
 from keras import ops
 
 from kformer.decoding import Scorer
-from kformer.decoding.batching import pad_rows, padded_length, padded_rows
+from kformer.decoding.batching import padded_length, padded_rows
 from kformer.text.text_bound import byte_bound, cut_texts, source_rows
 from kformer.translating.translation import AttentionMap, Score
 from kformer.utils import backend
 from kformer.utils.checks import check_texts, check_whole
+from kformer.utils.rows import pad_rows
 from kformer_options.text_files import check_same_length
 
 

@@ -3,12 +3,13 @@
 import functools
 
 from kformer.decoding import Searcher
-from kformer.decoding.batching import batches_by_length, pad_rows
+from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
 from kformer.text.text_bound import source_rows
 from kformer.text.word_pieces import word_joins
 from kformer.translating.translation import Hypothesis, Translation, hypotheses_of
 from kformer.utils.recent import Recent
+from kformer.utils.rows import pad_rows
 
 
 class TextSearch:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kformer.decoding.batching import up_to_end
+from kformer.utils.rows import up_to_end
 
 
 class Hypothesis(NamedTuple):

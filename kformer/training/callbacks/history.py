@@ -8,11 +8,11 @@ import time
 import keras
 import numpy as np
 
-from kformer.decoding.batching import round_up
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.metrics import LatestValue
 from kformer.training.schedules import WarmupInverseSqrt
 from kformer.utils import files
+from kformer.utils.rows import round_up
 
 # Values that a model reports of each batch only for the history.
 _NO_METRICS = ("batch_loss", "batch_tokens")
