@@ -136,49 +136,52 @@ def read_folder(folder):
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no tokenizer folder {str(folder)!r}; check the path.")
-    where = str(folder / CONFIG_NAME)
+    where = repr(str(folder / CONFIG_NAME))
     config = files.read_json(_path_of(folder, CONFIG_NAME), remedy=_REMEDY)
     version = _field(config, "format_version", int, where)
     if version > FORMAT_VERSION:
         raise ValueError(
-            f"{where!r} has format_version {version}, newer than the {FORMAT_VERSION} that this "
+            f"{where} has format_version {version}, newer than the {FORMAT_VERSION} that this "
             "kformer reads; upgrade kformer."
         )
     if is_damaged(config):
         raise ValueError(
-            f"{where!r} is damaged or was edited, since its checksum is wrong: {_REMEDY}, or "
+            f"{where} is damaged or was edited, since its checksum is wrong: {_REMEDY}, or "
             "remove its key 'checksum' to keep the edit."
         )
     kind = _field(config, "kind", str, where)
     if kind != "sentencepiece":
         raise ValueError(
-            f"{where!r} has the kind {kind!r}; this kformer reads 'sentencepiece' alone."
+            f"{where} has the kind {kind!r}; this kformer reads 'sentencepiece' alone."
         )
     _field(config, "normalization", str, where)
-    special_ids = _field(config, "special_ids", dict, where)
-    for name in SPECIAL_NAMES:
-        _field(special_ids, name, int, where)
+    _fields(config, "special_ids", int, where, SPECIAL_NAMES)
     for side in SIDES:
         settings = _field(config, side, dict, where)
         for name in ("prefix", "suffix", "control_ids"):
             ids = _field(settings, name, list, where)
             if not all(type(token_id) is int for token_id in ids):
                 raise ValueError(
-                    f"{where!r}: {name!r} of {side!r} must be a list of whole numbers, not "
+                    f"{where}: {name!r} of {side!r} must be a list of whole numbers, not "
                     f"{str(ids)[:200]}."
                 )
             if name != "control_ids" and len(ids) > _MOST_SPECIAL:
                 raise ValueError(
-                    f"{where!r}: {name!r} of {side!r} has {len(ids):,} ids, more than the "
+                    f"{where}: {name!r} of {side!r} has {len(ids):,} ids, more than the "
                     f"{_MOST_SPECIAL} that a model may read around a text."
                 )
-        settings["model"] = _read_file(folder, _field(settings, "model", str, where))
-        if _count_pieces(settings["model"]) > _MOST_PIECES:
+        model = _read_file(folder, _field(settings, "model", str, where))
+        settings["model"], num_fields = model, 0
+        # What is not a SentencePiece model is refused as such later.
+        with contextlib.suppress(IndexError, KeyError):
+            fields = message_fields(model, 0, len(model))  # Most of them are pieces.
+            num_fields = sum(1 for _ in itertools.islice(fields, 1 << 20))
+        if num_fields > _MOST_PIECES:
             raise ValueError(
-                f"{where!r}: the model of {side!r} has more than {_MOST_PIECES:,} pieces, more "
+                f"{where}: the model of {side!r} has more than {_MOST_PIECES:,} pieces, more "
                 "than any tokenizer needs."
             )
-        if settings.get("vocabulary") is not None:
+        if settings.setdefault("vocabulary") is not None:
             name = _field(settings, "vocabulary", str, where)
             _read_file(folder, name, files.MOST_JSON_BYTES)
             pieces = files.read_json(folder / name, list, remedy=_REMEDY)
@@ -188,32 +191,22 @@ def read_folder(folder):
                     "again."
                 )
             settings["vocabulary"] = pieces
-        else:
-            settings["vocabulary"] = None
-    _check_languages(config, where)
-    return config
-
-
-def _check_languages(config, where):
-    """Checks the optional keys of multilingual tokenizers; null means that a key is missing."""
+    # The keys of multilingual tokenizers; null means that a key is missing.
     for key in ("languages", "language_places", "language_tags"):
         if config.get(key) is None:
             config.pop(key, None)
     if "languages" in config:
-        languages = _field(config, "languages", dict, where)
-        for code in languages:
-            _field(languages, code, int, where)
-        places = _field(config, "language_places", dict, where)
-        for role in places:
-            _field(places, role, list, where)
+        _fields(config, "languages", int, where)
+        _fields(config, "language_places", list, where)
     if not isinstance(config.get("language_tags", False), bool):
         raise ValueError(
-            f"{where!r}: 'language_tags' must be true or false, not {config['language_tags']!r}."
+            f"{where}: 'language_tags' must be true or false, not {config['language_tags']!r}."
         )
+    return config
 
 
 def _file_names(folder):
-    """The file names of the tokenizer that is in the folder now, as far as it can be read."""
+    """Returns the file names of the tokenizer that is in the folder now, if it can be read."""
     names = set()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         config = files.read_json(folder / CONFIG_NAME)
@@ -227,19 +220,16 @@ def _is_plain(name):
 
 
 def _path_of(folder, name):
-    """The path of a file that `tokenizer.json` names, or of that file itself."""
+    """Returns the path of a file that `tokenizer.json` names, or of that file itself."""
     if not _is_plain(name):
-        where = str(folder / CONFIG_NAME)
         raise ValueError(
-            f"{where!r} names the file {name!r}; only plain names of files in the folder may stand "
-            "there."
+            f"{str(folder / CONFIG_NAME)!r} names the file {name!r}; only plain names of files in "
+            "the folder may stand there."
         )
-    path = folder / name
-    try:
-        inside = path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a loop of links
-        inside = False
-    if not inside:
+    path, is_inside = folder / name, False
+    with contextlib.suppress(OSError, RuntimeError):  # A loop of links.
+        is_inside = path.resolve().is_relative_to(folder.resolve())
+    if not is_inside:
         raise ValueError(
             f"{str(path)!r} is a link that leads out of the folder; put the file itself there."
         )
@@ -251,7 +241,7 @@ def _path_of(folder, name):
 
 
 def _read_file(folder, name, most=MOST_MODEL_BYTES):
-    """The content of a file, which must be that of the digest in its name, if it has one."""
+    """Returns the content of a file. If its name has a digest, it must be that of the content."""
     content = files.read_bytes(_path_of(folder, name), most, remedy=_REMEDY)
     digest = re.search(r"-([0-9a-f]{8})\.(?:model|json)\Z", name)
     if digest and not hashlib.sha256(content).hexdigest().startswith(digest[1]):
@@ -262,20 +252,19 @@ def _read_file(folder, name, most=MOST_MODEL_BYTES):
     return content
 
 
-def _count_pieces(model):
-    """The number of fields of a SentencePiece model, most of which are pieces."""
-    try:
-        return sum(1 for _ in itertools.islice(message_fields(model, 0, len(model)), 1 << 20))
-    except (IndexError, KeyError):
-        return 0  # It is not a SentencePiece model, and is refused as such.
+def _fields(config, key, kind, where, names=None):
+    """Checks that a field is an object whose values, of some names or all, are of a kind."""
+    fields = _field(config, key, dict, where)
+    for name in fields if names is None else names:
+        _field(fields, name, kind, where)
 
 
 def _field(mapping, key, kind, where):
     value = mapping.get(key)
     # bool is an int to Python, not to us.
     if not isinstance(value, kind) or isinstance(value, bool):
-        wanted = {int: "a whole number", str: "a string", list: "a list", dict: "an object"}[kind]
+        kinds = {int: "a whole number", str: "a string", list: "a list", dict: "an object"}
         raise ValueError(
-            f"{where!r}: {key!r} must be {wanted}, not {value!r}; save the tokenizer again."
+            f"{where}: {key!r} must be {kinds[kind]}, not {value!r}; save the tokenizer again."
         )
     return value

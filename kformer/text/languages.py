@@ -22,13 +22,16 @@ _SHOWN = 12
 
 
 def cut_tag(text):
-    """`(tag, rest)` of a text that begins with a tag such as ">>fra<<"; else `("", text)`."""
-    found = _TAG.match(text)
-    return (found[0], text[found.end() :]) if found else ("", text)
+    """Returns the tag that a text begins with, such as ">>fra<<", and the text after it.
+
+    The tag is `""` if there is none.
+    """
+    match = _TAG.match(text)
+    return (match[0], text[match.end() :]) if match else ("", text)
 
 
 def check_languages(languages, places, sides):
-    """The checked languages and their places, as new dicts.
+    """Checks languages and their places; returns both as new dicts.
 
     Args:
         languages: dict of code to id, or `None`.
@@ -54,7 +57,7 @@ def check_languages(languages, places, sides):
 
 
 def find_language(languages, places, role, code):
-    """The id of a language code, written as in `languages` or as a piece (`>>fra<<`, `__fr__`).
+    """Returns the id of a language code: one of `languages`, or a piece (`>>fra<<`, `__fr__`).
 
     Raises:
         ValueError: there is no such language, or the model does not read this role's language.
@@ -66,45 +69,18 @@ def find_language(languages, places, role, code):
         )
     if not places[role]:
         raise ValueError(f"This model does not read the {role} language; leave out {code!r}.")
-    bare = (
-        re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda found: found[1] or found[2] or "", code)
-        if isinstance(code, str)
-        else code
-    )
-    for name in (code, bare):
-        if isinstance(name, str) and name in languages:
-            return languages[name]
+    if isinstance(code, str):
+        bare = re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda m: m[1] or m[2] or "", code)
+        for name in (code, bare):
+            if name in languages:
+                return languages[name]
     raise ValueError(
         f"The {role} language {code!r} is unknown; choose one of {some_languages(languages)}."
     )
 
 
 def some_languages(languages):
-    """The first codes and the number of the others, for a message."""
+    """Returns the first codes and the number of the others, for a message."""
     codes = sorted(languages)
-    rest = len(codes) - _SHOWN
-    return ", ".join(codes[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def place_language(token_id, places, special_ids, prefixes, suffixes):
-    """Writes a language's id to its places, in the given dicts."""
-    for place in places:
-        side, _, end = place.partition("_")
-        if place == "start":
-            special_ids["start"] = token_id
-        elif end == "prefix":
-            prefixes[side] = (token_id,)
-        else:
-            suffixes[side] = (special_ids["end"], token_id)
-
-
-def placed_language(languages, places, role, special_ids, prefixes, suffixes):
-    """The code of the language at a role's first place, or `None`."""
-    if not places[role]:
-        return None
-    side, _, end = places[role][0].partition("_")
-    if side == "start":
-        ids = (special_ids["start"],)
-    else:
-        ids = (prefixes if end == "prefix" else suffixes)[side][-1:]
-    return next((code for code, token_id in languages.items() if (token_id,) == ids), None)
+    count = len(codes) - _SHOWN
+    return ", ".join(codes[:_SHOWN]) + (f" and {count} more" if count > 0 else "")

@@ -20,6 +20,7 @@ from kformer.text.normalization import replace_all, valid_text
 from kformer.text.unigram_scores import quantize_scores
 from kformer.text.vocabulary_size import default_vocabulary_size
 from kformer.utils.checks import check_choice, check_whole
+from kformer.utils.lines import read_chunks
 from kformer_options.names import named
 from kformer_options.text_files import check_readable, count_lines
 
@@ -74,23 +75,21 @@ def train_on_corpus(corpus, vocabulary_size, **settings):
 
     if vocabulary_size is not None:
         return train(vocabulary_size)
-    size = default_vocabulary_size(_count_texts(*corpus[:2]))
+    files, texts = corpus[:2]
+    if texts is not None:
+        count = len(texts) if hasattr(texts, "__len__") else _USUAL_TEXTS
+    else:
+        paths = [files] if isinstance(files, str | os.PathLike) else files
+        count = max(map(count_lines, paths), default=0)
+    size = default_vocabulary_size(count)
     for _ in range(_ATTEMPTS - 1):
         try:
             return train(size)
         except VocabularySizeError as error:
-            if isinstance(corpus[1], Iterator):
+            if isinstance(texts, Iterator):
                 raise  # It can be read only once.
             size = error.possible
     return train(size)
-
-
-def _count_texts(files, texts):
-    """The number of texts (of the longest file), or a usual one for an iterator."""
-    if texts is not None:
-        return len(texts) if hasattr(texts, "__len__") else _USUAL_TEXTS
-    paths = [files] if isinstance(files, str | os.PathLike) else files
-    return max(map(count_lines, paths), default=0)
 
 
 def train_sentencepiece(
@@ -100,18 +99,17 @@ def train_sentencepiece(
     vocabulary_size,
     model_type,
     normalization,
-    byte_fallback,
     character_coverage,
-    split_digits,
     max_sentences,
     seed,
     side=0,
+    **options,
 ):
     """Trains one model and returns it serialized.
 
     Args:
         sentences: iterable of str or bytes.
-        corpus: what to call these texts in an error.
+        corpus: str. What to call these texts in an error.
         normalization: a `Normalization` that has a `sentencepiece_rule`.
         side: int, default 0. 1 for the model of the target side, for a `VocabularySizeError`.
         others: as in `Tokenizer.train`.
@@ -123,8 +121,21 @@ def train_sentencepiece(
         VocabularySizeError: if the vocabulary size does not fit the corpus.
         ValueError: if a setting is impossible.
     """
-    _check_settings(vocabulary_size, model_type, character_coverage, max_sentences)
-    sample = _sample(_sentence_parts(sentences, normalization), max_sentences, seed)
+    check_whole("vocabulary_size", vocabulary_size, least=END_ID + 1)
+    check_whole("max_sentences", max_sentences)
+    check_choice("model_type", model_type, MODEL_TYPES)
+    if not 0.0 < character_coverage <= 1.0:
+        raise ValueError(
+            f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as "
+            "0.9995."
+        )
+    # A uniform sample of the sentences (Vitter's algorithm R).
+    generator, sample = random.Random(seed), []
+    for index, sentence in enumerate(_sentence_parts(sentences, normalization)):
+        if index < max_sentences:
+            sample.append(sentence)
+        elif (slot := generator.randrange(index + 1)) < max_sentences:
+            sample[slot] = sentence
     if not sample:
         raise ValueError(
             f"There is no text in {corpus}; a tokenizer needs at least one line that is not blank."
@@ -140,9 +151,7 @@ def train_sentencepiece(
             normalization_rule_name=normalization.sentencepiece_rule,
             remove_extra_whitespaces=normalization.remove_extra_whitespaces,
             add_dummy_prefix=True,
-            byte_fallback=byte_fallback,
             character_coverage=character_coverage,
-            split_digits=split_digits,
             max_sentence_length=_MAX_SENTENCE_BYTES,
             input_sentence_size=0,
             shuffle_input_sentence=False,
@@ -153,6 +162,7 @@ def train_sentencepiece(
             bos_id=START_ID,
             eos_id=END_ID,
             minloglevel=2,
+            **options,
         )
     except RuntimeError as error:
         raise _explained(str(error), corpus, vocabulary_size, side) from None
@@ -161,7 +171,7 @@ def train_sentencepiece(
 
 
 def open_corpus(files, texts, files_name, texts_name):
-    """(iterable of texts, their name in errors), from files or from texts.
+    """Returns an iterable of texts and their name in errors, from files or from texts.
 
     Raises:
         FileNotFoundError: if a file is not there.
@@ -187,37 +197,10 @@ def open_corpus(files, texts, files_name, texts_name):
         if not os.path.isfile(path):
             raise FileNotFoundError(f"There is no text file {os.fspath(path)!r}; check the path.")
         check_readable(path, "text")
-    names = ", ".join(repr(os.fspath(path)) for path in itertools.islice(paths, 3))
-    return read_lines(paths), names + (" ..." if len(paths) > 3 else "") or files_name
-
-
-def read_lines(paths):
-    """Lines of UTF-8 files, one file after the other, without their line ends.
-
-    Raises:
-        ValueError: if a line is not valid UTF-8.
-    """
-    for path in paths:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield line.rstrip(b"\r\n").decode("utf-8")
-                except UnicodeDecodeError:
-                    raise ValueError(
-                        f"Line {number} of {os.fspath(path)!r} is not valid UTF-8; convert the "
-                        "file to UTF-8 (for example with iconv)."
-                    ) from None
-
-
-def _check_settings(vocabulary_size, model_type, character_coverage, max_sentences):
-    check_whole("vocabulary_size", vocabulary_size, least=END_ID + 1)
-    check_whole("max_sentences", max_sentences)
-    check_choice("model_type", model_type, MODEL_TYPES)
-    if not 0.0 < character_coverage <= 1.0:
-        raise ValueError(
-            f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as "
-            "0.9995."
-        )
+    names = ", ".join(repr(os.fspath(path)) for path in paths[:3])
+    names += " ..." if len(paths) > 3 else ""
+    chunks = (chunk for path in paths for chunk in read_chunks(path, "text", 10_000))
+    return itertools.chain.from_iterable(chunks), names or files_name
 
 
 def _sentence_parts(sentences, normalization):
@@ -231,22 +214,8 @@ def _sentence_parts(sentences, normalization):
                     yield part
 
 
-def _sample(sentences, size, seed):
-    """A uniform sample of at most `size` sentences (Vitter's algorithm R) for a seed."""
-    generator = random.Random(seed)
-    kept = []
-    for index, sentence in enumerate(sentences):
-        if index < size:
-            kept.append(sentence)
-        else:
-            slot = generator.randrange(index + 1)
-            if slot < size:
-                kept[slot] = sentence
-    return kept
-
-
 def _explained(message, corpus, vocabulary_size, side):
-    """SentencePiece's error as an error with one sentence and a remedy."""
+    """Returns SentencePiece's error as an error with one sentence and a remedy."""
     name = named("vocabulary_size")
     size = f"{name}={vocabulary_size}"
     if match := re.search(r"Vocabulary size too high .* <= (\d+)", message):
@@ -254,16 +223,16 @@ def _explained(message, corpus, vocabulary_size, side):
             f"{size} is too large for {corpus}, which supports at most {match[1]} pieces; pass "
             f"{name}={match[1]} or less, or train on more text."
         )
-        return VocabularySizeError(text, int(match[1]), side)
-    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+    elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         text = (
             f"{size} is too small for {corpus}, whose characters, bytes and special tokens need "
             f"{match[1]} pieces; pass {name}={match[1]} or more."
         )
-        return VocabularySizeError(text, int(match[1]), side)
-    if "all_chars_count" in message:
-        return ValueError(
+    elif "all_chars_count" in message:
+        text = (
             f"There is no text in {corpus} after normalisation; a tokenizer needs at least one "
             "visible character."
         )
-    return ValueError(f"SentencePiece could not train on {corpus}: {' '.join(message.split())}")
+    else:
+        text = f"SentencePiece could not train on {corpus}: {' '.join(message.split())}"
+    return VocabularySizeError(text, int(match[1]), side) if match else ValueError(text)

@@ -63,21 +63,27 @@ class SubwordSampler:
                 "Subword sampling needs a unigram or a BPE model of SentencePiece; this one has "
                 "words or characters."
             )
-        if (
-            isinstance(strength, bool)
-            or not (0 < strength < math.inf)
-            or (kind == BPE and strength >= 1)
-        ):
-            what = (
+        most = 1 if kind == BPE else math.inf
+        if isinstance(strength, bool) or not 0 < strength < most:
+            meaning = (
                 "a probability below 1, as 0.1, with a BPE model"
                 if kind == BPE
                 else "an exponent above 0, as 0.3, with a unigram model"
             )
             raise ValueError(
-                f"The strength of subword sampling must be {what}, but {strength!r} was given."
+                f"The strength of subword sampling must be {meaning}, but {strength!r} was given."
             )
         self.kind, self.strength, self.seed = kind, float(strength), int(seed)
-        self._pieces = _ordinary_pieces(vocabulary)
+        # Piece to (id, score), of all pieces that are neither special nor a byte.
+        self._pieces, processor = {}, vocabulary.processor
+        special = {vocabulary.unknown_id, *vocabulary.control_ids}
+        checks = (processor.is_control, processor.is_unknown, processor.is_byte)
+        checks = (*checks, processor.is_unused)
+        for number in range(len(processor)):
+            token = number if vocabulary.id_map is None else vocabulary.id_map[number]
+            if token not in special and not any(check(number) for check in checks):
+                piece = processor.id_to_piece(number)
+                self._pieces[piece] = token, processor.get_score(number)
         self._texts = {token: piece for piece, (token, _) in self._pieces.items()}
         self._longest = max(map(len, self._pieces), default=1)
         self._begins = np.array([piece.startswith(SPACE_SIGN) for piece in vocabulary.pieces])
@@ -103,37 +109,35 @@ class SubwordSampler:
         is_begin[row_begins[lengths > 0]] = True
         begins = np.flatnonzero(is_begin)
         row_of = np.searchsorted(row_begins, begins, side="right") - 1
-        numbers = (
-            _hash(np.asarray(keys, np.uint64)[row_of], begins - row_begins[row_of], self.seed)
-            % _SAMPLES
-        )
-        found, words = [[] for _ in rows], self._words
+        keys = np.asarray(keys, np.uint64)[row_of]
+        numbers = _hash(keys, begins - row_begins[row_of], self.seed) % _SAMPLES
+        results, words = [[] for _ in rows], self._words
         edges = [*begins.tolist(), len(ids)]
         for index, (row, number) in enumerate(zip(row_of.tolist(), numbers.tolist(), strict=True)):
             word = ids[edges[index] : edges[index + 1]].tobytes()
-            known = words.get(word)
-            if known is None:
-                known = self._parts_of(np.frombuffer(word, np.int32).tolist())
+            entry = words.get(word)
+            if entry is None:
+                entry = self._entry(np.frombuffer(word, np.int32).tolist())
                 if len(word) <= 4 * _LONGEST_KEPT:
                     if len(words) >= _MOST_KEPT:
                         words.clear()
-                    words[word] = known
-            segmentation = known[number if len(known) > 1 else 0]
+                    words[word] = entry
+            segmentation = entry[number if len(entry) > 1 else 0]
             if segmentation is None:
-                segmentation = known[number] = self._sample(known[_SAMPLES], number)
-            found[row] += segmentation
-        return [np.array(row, np.int32) for row in found]
+                segmentation = entry[number] = self._sample(entry[_SAMPLES], number)
+            results[row] += segmentation
+        return [np.array(row, np.int32) for row in results]
 
-    def _parts_of(self, ids):
-        """The cache entry of a word: its segmentations, to be sampled, and its parts; or only its
-        ids, if there is nothing to sample.
+    def _entry(self, ids):
+        """Returns the cache entry of a word: its segmentations, to be sampled, and its parts; or
+        only its ids, if there is nothing to sample.
         """
         # Special tokens may come before the first ordinary piece (a language) or after the last.
-        first = next((i for i, token in enumerate(ids) if token in self._texts), len(ids))
-        last = next((i for i in range(len(ids), first, -1) if ids[i - 1] in self._texts), first)
+        ordinary = [i for i, token in enumerate(ids) if token in self._texts]
+        first, last = (ordinary[0], ordinary[-1] + 1) if ordinary else (0, 0)
         inner = ids[first:last]
         text = "".join(self._texts.get(token, "") for token in inner)
-        if len(text) < 2 or not all(token in self._texts for token in inner):
+        if len(text) < 2 or len(ordinary) < len(inner):
             return [ids]
         return [*[None] * _SAMPLES, (text, ids[:first], inner, ids[last:])]
 
@@ -141,17 +145,11 @@ class SubwordSampler:
         text, before, inner, behind = word
         # The random numbers of a string seed are the same in all versions of Python.
         generator = random.Random(f"{self.seed}/{number}/{text}")
-        pieces = (
-            self._sample_unigram(text, generator)
-            if self.kind == UNIGRAM
-            else self._sample_bpe(text, generator)
-        )
-        ids = (
-            [self._pieces[piece][0] for piece in pieces]
-            if all(piece in self._pieces for piece in pieces)
-            else inner
-        )
-        return before + ids + behind
+        sample = self._sample_unigram if self.kind == UNIGRAM else self._sample_bpe
+        pieces = sample(text, generator)
+        if all(piece in self._pieces for piece in pieces):
+            inner = [self._pieces[piece][0] for piece in pieces]
+        return before + inner + behind
 
     def _sample_unigram(self, text, generator):
         """Forward sums, then a path sampled from the end."""
@@ -159,9 +157,9 @@ class SubwordSampler:
         ways = [[] for _ in sums]
         for end in range(1, len(sums)):
             for begin in range(max(0, end - self._longest), end):
-                known = self._pieces.get(text[begin:end])
-                if known is not None and sums[begin] > -math.inf:
-                    ways[end].append((begin, sums[begin] + self.strength * known[1]))
+                entry = self._pieces.get(text[begin:end])
+                if entry is not None and sums[begin] > -math.inf:
+                    ways[end].append((begin, sums[begin] + self.strength * entry[1]))
             if ways[end]:
                 highest = max(score for _, score in ways[end])
                 sums[end] = highest + math.log(
@@ -179,21 +177,21 @@ class SubwordSampler:
         return pieces[::-1]
 
     def _sample_bpe(self, text, generator):
-        """Merges the pair with the best score of those not skipped, until none is left."""
+        """Merges the pair with the best score that is not skipped, until there is none."""
         symbols = list(text)
         while True:
             best, index = -math.inf, None
             for i in range(len(symbols) - 1):
-                known = self._pieces.get(symbols[i] + symbols[i + 1])
-                if known is not None and generator.random() >= self.strength and known[1] > best:
-                    best, index = known[1], i
+                entry = self._pieces.get(symbols[i] + symbols[i + 1])
+                if entry is not None and generator.random() >= self.strength and entry[1] > best:
+                    best, index = entry[1], i
             if index is None:
                 return symbols
             symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
 
 
 def model_type(model):
-    """The type of a SentencePiece model: 1 unigram, 2 BPE, 3 words, 4 characters.
+    """Returns the type of a SentencePiece model: 1 unigram, 2 BPE, 3 words, 4 characters.
 
     Args:
         model: bytes. A serialized SentencePiece model.
@@ -206,20 +204,8 @@ def model_type(model):
     return UNIGRAM  # The protocol's default, which is not written.
 
 
-def _ordinary_pieces(vocabulary):
-    """dict of piece to (id, score), of all pieces that are neither special nor a byte."""
-    processor, id_map = vocabulary.processor, vocabulary.id_map
-    special, pieces = {vocabulary.unknown_id, *vocabulary.control_ids}, {}
-    for number in range(len(processor)):
-        kinds = (processor.is_control, processor.is_unknown, processor.is_byte, processor.is_unused)
-        token = number if id_map is None else id_map[number]
-        if token not in special and not any(kind(number) for kind in kinds):
-            pieces[processor.id_to_piece(number)] = token, processor.get_score(number)
-    return pieces
-
-
 def _hash(keys, positions, seed):
-    """Random 32-bit numbers for keys and positions, int64 arrays, with the constants of
+    """Returns random 32-bit numbers for keys and positions, int64 arrays, with the constants of
     MurmurHash3's 64-bit finalizer.
     """
     with np.errstate(over="ignore"):

@@ -40,33 +40,57 @@ class TextConstraints:
     ):
         self._vocabulary = tokenizer.vocabulary("target")
         self._numbers = range(first_index + 1, first_index + count + 1)
-        self._parts = {}
+        # For each kind of constraint a list with an entry for each text.
+        self._rows = {}
         if prefixes is not None:
             prefixes = check_texts(prefixes)
             check_same_length("the texts", count, "prefixes", len(prefixes))
-            self._parts["prefix"] = self._encode(prefixes, "prefix", self._numbers)
+            self._rows["prefix"] = self._encode(prefixes, "prefix", self._numbers)
         if terms is not None:
-            rows = _checked("terms", terms, self._numbers, has_forms=True)
-            self._parts["phrases"] = [
+            self._rows["phrases"] = [
                 [self._forms(forms, number) for forms in row]
-                for number, row in zip(self._numbers, rows, strict=True)
+                for number, row in self._checked("terms", terms, has_forms=True)
             ]
         if forbidden_terms is not None:
-            rows = _checked("forbidden_terms", forbidden_terms, self._numbers, has_forms=False)
-            self._parts["forbidden"] = [
+            self._rows["forbidden"] = [
                 [way for (term,) in row for way in self._ways(term, number)]
-                for number, row in zip(self._numbers, rows, strict=True)
+                for number, row in self._checked("forbidden_terms", forbidden_terms)
             ]
 
+    def _checked(self, name, lists, has_forms=False):
+        """Yields the number of each text, and its terms as a list of tuples of forms."""
+        if isinstance(lists, str | bytes):
+            raise TypeError(
+                f"{name} must be a list with a list of terms for each text, not one text."
+            )
+        lists = list(lists)
+        check_same_length("the texts", len(self._numbers), name, len(lists))
+        for number, terms in zip(self._numbers, lists, strict=True):
+            if isinstance(terms, str | bytes):
+                raise TypeError(
+                    f"{name} of text {number} must be a list of terms, but {shown(terms)} was "
+                    "given; put it into a list."
+                )
+            rows = []
+            for term in terms:
+                is_several = has_forms and isinstance(term, tuple | list)
+                rows.append(tuple(term) if is_several else (term,))
+                if not rows[-1] or not all(isinstance(form, str) for form in rows[-1]):
+                    kind = "a text or a tuple of texts" if has_forms else "a text"
+                    raise TypeError(
+                        f"A term of text {number} must be {kind}, but {shown(term)} was given."
+                    )
+            yield number, rows
+
     def rows(self, indices):
-        """`RowConstraints` of some texts, by their indices; `None` where nothing is asked."""
-        chosen = {name: [rows[i] for i in indices] for name, rows in self._parts.items()}
+        """Returns `RowConstraints` of some texts, by their indices; `None` if there are none."""
+        lists = {name: [rows[i] for i in indices] for name, rows in self._rows.items()}
         depths = {"prefix": 1, "phrases": 3, "forbidden": 2}
-        arrays = {name: _padded(rows, depths[name]) for name, rows in chosen.items() if any(rows)}
+        arrays = {name: _padded(rows, depths[name]) for name, rows in lists.items() if any(rows)}
         return RowConstraints(**arrays) if arrays else None
 
     def limits(self, indices, lengths, options):
-        """The limits of some texts: those of a search, raised to what must be in a translation.
+        """Returns the limits of some texts: those of a search, raised to what they must contain.
 
         Args:
             indices: list of int. The texts.
@@ -76,8 +100,8 @@ class TextConstraints:
         Returns:
             Array of ints.
         """
-        least = [self._least(i, options) for i in indices]
-        return np.maximum(options.limits(np.array(lengths)), least)
+        sizes = [self._size(i, options) for i in indices]
+        return np.maximum(options.limits(np.array(lengths)), sizes)
 
     def check_fit(self, indices, options, more=0):
         """Checks that what must be in the translations of some texts fits.
@@ -90,8 +114,8 @@ class TextConstraints:
         Raises:
             ValueError: a text needs more than `max_length`.
         """
-        for index in indices if self._parts else ():
-            size = self._least(index, options) + more
+        for index in indices if self._rows else ():
+            size = self._size(index, options) + more
             if size > options.max_length:
                 raise ValueError(
                     f"The prefix and the terms of {numbered(self._numbers[index])} need {size} "
@@ -99,20 +123,20 @@ class TextConstraints:
                     "raise it."
                 )
 
-    def _least(self, index, options):
+    def _size(self, index, options):
         phrases = sum(min(map(len, forms)) for forms in self._row("phrases", index))
         return len(options.prefix_ids) + len(self.prefix(index)) + phrases
 
     def prefix(self, index):
-        """The ids of the prefix of a text."""
+        """Returns the ids of the prefix of a text."""
         return self._row("prefix", index)
 
     def has_phrases(self, index):
-        """Whether something must occur in the translation of a text."""
+        """Returns whether something must occur in the translation of a text."""
         return bool(self._row("phrases", index))
 
     def forbidden_after(self, index, ids):
-        """The set of tokens that would complete a forbidden phrase after ids."""
+        """Returns the set of tokens that would complete a forbidden phrase after ids."""
         return {
             way[-1]
             for way in self._row("forbidden", index)
@@ -120,18 +144,20 @@ class TextConstraints:
         }
 
     def extended(self, branches):
-        """The `TextConstraints` of pairs of a text's index and one more token of its prefix."""
+        """Returns the `TextConstraints` of pairs of a text's index and one more token of its
+        prefix.
+        """
         other = copy.copy(self)
-        other._parts = {name: [rows[i] for i, _ in branches] for name, rows in self._parts.items()}
+        other._rows = {name: [rows[i] for i, _ in branches] for name, rows in self._rows.items()}
         other._numbers = [self._numbers[i] for i, _ in branches]
-        other._parts["prefix"] = [[*self.prefix(i), token] for i, token in branches]
+        other._rows["prefix"] = [[*self.prefix(i), token] for i, token in branches]
         return other
 
     def _row(self, name, index):
-        return self._parts[name][index] if name in self._parts else []
+        return self._rows[name][index] if name in self._rows else []
 
     def _encode(self, texts, kind, numbers):
-        """The ids of what is asked of the texts of some numbers; errors call it by its kind."""
+        """Returns the ids of constraints of the texts of some numbers; errors name their kind."""
         rows = self._vocabulary.encode(texts)
         for text, row, number in zip(texts, rows, numbers, strict=True):
             if self._vocabulary.unknown_id in row:
@@ -147,13 +173,13 @@ class TextConstraints:
         return rows
 
     def _forms(self, texts, number):
-        """The ways to write a term as tokens: those of all its forms."""
-        found = []
+        """Returns the ways to write a term as tokens: those of all its forms."""
+        forms = []
         for row in self._encode(texts, "term", [number] * len(texts)):
-            found.append(row)
+            forms.append(row)
             if not begins_word(row, self._starts):
-                found += filter(None, [joined(row, self._unsigned)])
-        return found
+                forms += filter(None, [joined(row, self._unsigned)])
+        return forms
 
     @functools.cached_property
     def _starts(self):
@@ -165,16 +191,16 @@ class TextConstraints:
 
     @functools.cached_property
     def _ids(self):
-        """The ids of the pieces that may write a forbidden phrase in another way."""
-        parts = zip(self._vocabulary.pieces, self._vocabulary.surfaces, strict=False)
+        """Dict of the pieces that may write a forbidden phrase in another way to their ids."""
+        pairs = zip(self._vocabulary.pieces, self._vocabulary.surfaces, strict=False)
         return {
             piece: i
-            for i, (piece, surface) in enumerate(parts)
+            for i, (piece, surface) in enumerate(pairs)
             if surface and not is_byte_piece(piece, surface)
         }
 
     def _ways(self, term, number):
-        """The ways to write a forbidden phrase as tokens, those of fewest pieces first."""
+        """Returns the ways to write a forbidden phrase as tokens, those of fewest pieces first."""
         (row,) = self._encode([term], "forbidden term", [number])
         text = "".join(self._vocabulary.pieces[i] for i in row)
         if any(self._vocabulary.pieces[i] not in self._ids for i in row):  # Bytes.
@@ -189,9 +215,9 @@ class TextConstraints:
         return [list(way) for way in ways][:_MOST_WAYS]
 
     def _written(self, text, most):
-        """The ways to write a text with up to `most` pieces, those of fewest first."""
+        """Returns the ways to write a text with up to `most` pieces, those of fewest first."""
         longest = max(map(len, self._ids))
-        found, unfinished = [], [((), 0)]
+        ways, unfinished = [], [((), 0)]
         for _ in range(most):
             longer = []
             for ids, start in unfinished:
@@ -199,15 +225,15 @@ class TextConstraints:
                     token = self._ids.get(text[start:end])
                     if token is not None:
                         way = (*ids, token)
-                        (found if end == len(text) else longer).append((way, end))
-            # Those that have come furthest will have the fewest pieces.
+                        (ways if end == len(text) else longer).append((way, end))
+            # The longest will have the fewest pieces.
             unfinished = sorted(longer, key=lambda way: -way[1])[: 4 * _MOST_WAYS]
-        return [ids for ids, _ in found]
+        return [ids for ids, _ in ways]
 
 
 def joined(row, unsigned):
-    """Ids without the space sign in front, as they follow a text without a space; `None` where the
-    vocabulary lacks the piece.
+    """Returns ids without the space sign in front, as they follow a text without a space; `None` if
+    the vocabulary lacks the piece.
 
     Args:
         row: list of int.
@@ -220,53 +246,27 @@ def joined(row, unsigned):
 
 
 def begins_word(row, starts):
-    """Whether ids begin with a word; `starts` is an array, from `word_starts`."""
+    """Returns whether ids begin with a word; `starts` is an array, from `word_starts`."""
     first = starts[row[0]]
     return bool(starts[row[1]] == 1 if first == 2 and len(row) > 1 else first == 1)
 
 
-def _checked(name, lists, numbers, has_forms):
-    """A list of terms for each text as a list of tuples of forms."""
-    if isinstance(lists, str | bytes):
-        raise TypeError(f"{name} must be a list with a list of terms for each text, not one text.")
-    lists = list(lists)
-    check_same_length("the texts", len(numbers), name, len(lists))
-    pairs = zip(numbers, lists, strict=True)
-    return [_checked_terms(name, number, terms, has_forms) for number, terms in pairs]
-
-
-def _checked_terms(name, number, terms, has_forms):
-    if isinstance(terms, str | bytes):
-        raise TypeError(
-            f"{name} of text {number} must be a list of terms, but {shown(terms)} was given; put "
-            "it into a list."
-        )
-    rows = []
-    for term in terms:
-        forms = tuple(term) if has_forms and isinstance(term, tuple | list) else (term,)
-        if not forms or not all(isinstance(form, str) for form in forms):
-            wanted = "a text or a tuple of texts" if has_forms else "a text"
-            raise TypeError(
-                f"A term of text {number} must be {wanted}, but {shown(term)} was given."
-            )
-        rows.append(forms)
-    return rows
-
-
 def _padded(rows, depth):
-    """Nested lists of ids as an array with `depth` axes after the first, `NO_TOKEN` as padding."""
+    """Returns nested lists of ids as an array with `depth` axes after the first, padded with
+    `NO_TOKEN`.
+    """
     sizes, level = [len(rows)], rows
     for _ in range(depth):
         sizes.append(max(map(len, level), default=0))
-        level = [part for parts in level for part in parts]
+        level = [item for items in level for item in items]
     array = np.full([max(1, size) for size in sizes], NO_TOKEN, "int32")
 
-    def write(target, part, left):
-        if left == 0:
-            target[: len(part)] = part
+    def write(target, items):
+        if target.ndim == 1:
+            target[: len(items)] = items
             return
-        for index, each in enumerate(part):
-            write(target[index], each, left - 1)
+        for index, item in enumerate(items):
+            write(target[index], item)
 
-    write(array, rows, depth)
+    write(array, rows)
     return array

@@ -1,19 +1,24 @@
-"""The tokenizer: training, saving and loading."""
+"""The tokenizer: text to ids and back."""
 
+import copy
+import functools
 import json
 import os
 import pathlib
 from collections.abc import Sequence
 
 from kformer.text import folder as tokenizer_folder
-from kformer.text.base_tokenizer import BaseTokenizer
-from kformer.text.normalization import get_normalization
+from kformer.text.folder import SIDES, SPECIAL_NAMES
+from kformer.text.id_sequences import IdSequence, id_rows
+from kformer.text.languages import check_languages, cut_tag, find_language
+from kformer.text.normalization import get_normalization, valid_text
 from kformer.text.sentencepiece_training import open_corpus, train_on_corpus
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
+from kformer.utils.checks import check_choice
 from kformer.utils.types import Path, Texts
 
 
-class Tokenizer(BaseTokenizer):
+class Tokenizer:
     """Text to ids and back with SentencePiece, for the source and the target side.
 
     Make one with `Tokenizer.train`, `Tokenizer.load` or, from a published SentencePiece model,
@@ -56,6 +61,38 @@ class Tokenizer(BaseTokenizer):
     References:
         Kudo and Richardson (2018), SentencePiece, https://arxiv.org/abs/1808.06226.
     """
+
+    def __init__(
+        self,
+        source,
+        target,
+        *,
+        special_ids,
+        prefixes,
+        suffixes,
+        languages=None,
+        language_places=None,
+        language_tags=False,
+    ):
+        # `source` and `target` are a `Vocabulary` each, the same object if both sides share one.
+        self._sides = {"source": source, "target": target}
+        self.special_ids = {name: special_ids[name] for name in SPECIAL_NAMES}
+        self._prefixes, self._suffixes = (
+            {side: tuple(ids[side]) for side in SIDES} for ids in (prefixes, suffixes)
+        )
+        self.normalization = source.normalization.name
+        self._languages, self._language_places = check_languages(
+            languages, language_places, self._sides
+        )
+        self.language_tags = bool(language_tags)
+        for side, vocabulary in self._sides.items():
+            ids = (*self.special_ids.values(), *self._prefixes[side], *self._suffixes[side])
+            for token_id in ids:
+                if not 0 <= token_id < len(vocabulary):
+                    raise ValueError(
+                        f"The special id {token_id} is outside of the {side} vocabulary of "
+                        f"{len(vocabulary)} pieces."
+                    )
 
     @classmethod
     def train(
@@ -124,24 +161,26 @@ class Tokenizer(BaseTokenizer):
             corpora.append((target_files, target_texts, "target_files", "target_texts"))
         for corpus in corpora:
             open_corpus(*corpus)  # Now, and not after a long training of the other side.
-        paired = isinstance(vocabulary_size, tuple | list)
-        sizes = tuple(vocabulary_size) if paired else (vocabulary_size,) * len(corpora)
+        is_pair = isinstance(vocabulary_size, tuple | list)
+        sizes = tuple(vocabulary_size) if is_pair else (vocabulary_size,) * len(corpora)
         if len(sizes) != len(corpora):
             raise ValueError(
                 f"vocabulary_size={vocabulary_size!r} has {len(sizes)} sizes for {len(corpora)} "
                 "model(s); a pair goes with target_files or target_texts."
             )
-        settings = dict(
-            model_type=model_type,
-            normalization=rule,
-            byte_fallback=byte_fallback,
-            character_coverage=character_coverage,
-            split_digits=split_digits,
-            max_sentences=max_sentences,
-            seed=seed,
-        )
         models = [
-            train_on_corpus(corpus, size, side=side, **settings)
+            train_on_corpus(
+                corpus,
+                size,
+                side=side,
+                model_type=model_type,
+                normalization=rule,
+                byte_fallback=byte_fallback,
+                character_coverage=character_coverage,
+                split_digits=split_digits,
+                max_sentences=max_sentences,
+                seed=seed,
+            )
             for side, (corpus, size) in enumerate(zip(corpora, sizes, strict=True))
         ]
         return cls.from_sentencepiece(*models, normalization=normalization)
@@ -169,7 +208,7 @@ class Tokenizer(BaseTokenizer):
         language_tags=False,
         normalization="model",
     ):
-        """A tokenizer for existing SentencePiece models, such as those of a published model.
+        """Returns a tokenizer for SentencePiece models, such as those of a published model.
 
         Args:
             model: bytes (serialized) or path.
@@ -210,29 +249,26 @@ class Tokenizer(BaseTokenizer):
             ValueError: a model cannot be read, or ids are missing or out of range.
         """
         models = [_model_bytes(each) for each in (model, target_model) if each is not None]
-        vocabularies = [_piece_list(vocabulary), _piece_list(target_vocabulary)]
-        processor = load_sentencepiece(models[0])
-        special_ids = {}
-        for name, given, own in (
+        pieces, target_pieces = _piece_list(vocabulary), _piece_list(target_vocabulary)
+        processor, special_ids = load_sentencepiece(models[0]), {}
+        for name, token_id, default in (
             ("pad", pad_id, processor.pad_id()),
             ("unknown", unknown_id, processor.unk_id()),
             ("start", start_id, processor.bos_id()),
             ("end", end_id, processor.eos_id()),
         ):
-            special_ids[name] = given if given is not None or vocabularies[0] is not None else own
-            if special_ids[name] is None or special_ids[name] < 0:
+            token_id = default if token_id is None and pieces is None else token_id
+            if token_id is None or token_id < 0:
                 raise ValueError(f"This model has no {name}_id of its own; pass {name}_id.")
+            special_ids[name] = token_id
         suffixes = {"source": source_suffix, "target": target_suffix}
+        if target_control_ids is None:
+            target_control_ids = control_ids
+        common = [special_ids[name] for name in ("pad", "start", "end")]
         return cls._from_parts(
             [models[0], models[-1]],
-            [vocabularies[0], vocabularies[1] if vocabularies[1] is not None else vocabularies[0]],
-            [
-                (*ids, *(special_ids[name] for name in ("pad", "start", "end")))
-                for ids in (
-                    control_ids,
-                    control_ids if target_control_ids is None else target_control_ids,
-                )
-            ],
+            [pieces, pieces if target_pieces is None else target_pieces],
+            [(*control_ids, *common), (*target_control_ids, *common)],
             languages=languages,
             language_places=language_places,
             language_tags=language_tags,
@@ -248,22 +284,21 @@ class Tokenizer(BaseTokenizer):
     def _from_parts(
         cls, models, vocabularies, control_ids, *, normalization, special_ids, **settings
     ):
+        """Makes a tokenizer; the first three arguments have a value for each side."""
         rule = get_normalization(normalization)
-        sides = []
-        for model, pieces, controls in zip(models, vocabularies, control_ids, strict=True):
-            if sides and (model, pieces, controls) == (models[0], vocabularies[0], control_ids[0]):
-                sides.append(sides[0])
-            else:
-                sides.append(
-                    Vocabulary(
-                        model,
-                        normalization=rule,
-                        unknown_id=special_ids["unknown"],
-                        control_ids=controls,
-                        pieces=pieces,
-                    )
-                )
-        return cls(*sides, special_ids=special_ids, **settings)
+        sides = list(zip(models, vocabularies, control_ids, strict=True))
+        unknown_id = special_ids["unknown"]
+        vocabularies = [
+            Vocabulary(
+                model,
+                normalization=rule,
+                unknown_id=unknown_id,
+                control_ids=controls,
+                pieces=pieces,
+            )
+            for model, pieces, controls in (sides if sides[0] != sides[1] else sides[:1])
+        ]
+        return cls(vocabularies[0], vocabularies[-1], special_ids=special_ids, **settings)
 
     def save(self, folder: Path) -> None:
         """Writes the tokenizer into a folder: `tokenizer.json` and the files that it names.
@@ -277,6 +312,12 @@ class Tokenizer(BaseTokenizer):
             ValueError: the path is a file.
         """
         contents = {}
+
+        def add(stem, content, suffix):
+            name = tokenizer_folder.content_name(stem, content, suffix)
+            contents[name] = content
+            return name
+
         config = {
             "kind": "sentencepiece",
             "normalization": self.normalization,
@@ -287,22 +328,16 @@ class Tokenizer(BaseTokenizer):
         if self.language_tags:
             config["language_tags"] = True
         for side, vocabulary in self._sides.items():
-            model_name = tokenizer_folder.content_name("sentencepiece", vocabulary.model, ".model")
-            contents[model_name] = vocabulary.model
-            pieces_name = None
-            if vocabulary.custom_pieces is not None:
-                text = json.dumps(vocabulary.custom_pieces, ensure_ascii=False, indent=0)
-                pieces_name = tokenizer_folder.content_name(
-                    "vocabulary", text.encode("utf-8"), ".json"
-                )
-                contents[pieces_name] = text.encode("utf-8")
             config[side] = {
-                "model": model_name,
-                "vocabulary": pieces_name,
+                "model": add("sentencepiece", vocabulary.model, ".model"),
+                "vocabulary": None,
                 "prefix": list(self._prefixes[side]),
                 "suffix": list(self._suffixes[side]),
                 "control_ids": list(vocabulary.control_ids),
             }
+            if vocabulary.custom_pieces is not None:
+                text = json.dumps(vocabulary.custom_pieces, ensure_ascii=False, indent=0)
+                config[side]["vocabulary"] = add("vocabulary", text.encode("utf-8"), ".json")
         tokenizer_folder.write_folder(folder, config, contents)
 
     @classmethod
@@ -320,24 +355,239 @@ class Tokenizer(BaseTokenizer):
             ValueError: the format is newer or malformed, or a link leads out of the folder.
         """
         config = tokenizer_folder.read_folder(folder)
-        sides = [config[side] for side in tokenizer_folder.SIDES]
+        sides = {side: config[side] for side in SIDES}
+        optional = ("languages", "language_places", "language_tags")
         try:
             return cls._from_parts(
-                [side["model"] for side in sides],
-                [side["vocabulary"] for side in sides],
-                [tuple(side["control_ids"]) for side in sides],
+                [side["model"] for side in sides.values()],
+                [side["vocabulary"] for side in sides.values()],
+                [tuple(side["control_ids"]) for side in sides.values()],
                 normalization=config["normalization"],
                 special_ids=config["special_ids"],
-                prefixes={name: config[name]["prefix"] for name in tokenizer_folder.SIDES},
-                suffixes={name: config[name]["suffix"] for name in tokenizer_folder.SIDES},
-                languages=config.get("languages"),
-                language_places=config.get("language_places"),
-                language_tags=config.get("language_tags", False),
+                prefixes={name: side["prefix"] for name, side in sides.items()},
+                suffixes={name: side["suffix"] for name, side in sides.items()},
+                **{name: config[name] for name in optional if name in config},
             )
         except ValueError as error:
             raise ValueError(
                 f"The tokenizer folder {os.fspath(folder)!r} cannot be used: {error}"
             ) from None
+
+    def tokenize(
+        self,
+        texts: Texts,
+        side: str = "source",
+        special_tokens: bool = False,
+        num_threads: int | None = None,
+    ) -> list[list[int]]:
+        """Returns the ids of texts.
+
+        With `language_tags` a source text may begin with its own tag, see
+        `Tokenizer.from_sentencepiece`.
+
+        Args:
+            texts: str or bytes, or iterable of them.
+            side: str, default "source". "source" or "target".
+            special_tokens: bool, default False. Whether to add the prefix and suffix ids of the
+                side (for tokenizers trained here: the end token after the text).
+            num_threads: int or `None`, default `None`. `None` means every usable CPU core for a
+                large batch and one for a small batch.
+
+        Returns:
+            list of list of int, or list of int for a single text.
+
+        Raises:
+            ValueError: a text is neither str nor bytes, or `side` is unknown.
+        """
+        vocabulary = self.vocabulary(side)
+        is_one = isinstance(texts, str | bytes)
+        if not is_one and not hasattr(texts, "__iter__"):
+            raise ValueError(
+                f"texts must be a text or an iterable of texts, not {type(texts).__name__}."
+            )
+        texts, tags = [texts] if is_one else texts, None
+        if self.language_tags and side == "source":
+            pairs = [cut_tag(valid_text(text)) for text in texts]
+            tags, texts = ([pair[i] for pair in pairs] for i in (0, 1))
+        rows = vocabulary.encode(texts, num_threads)
+        prefix, suffix = [], []
+        if special_tokens:
+            prefix, suffix = list(self._prefixes[side]), list(self._suffixes[side])
+            rows = [row + suffix for row in rows]
+        if tags is not None:
+            # The tag of a text, which is its first id in any case, replaces the prefix.
+            get_id = self.tag_ids.get
+            rows = [
+                ([get_id(tag, self.unknown_id)] if tag else prefix) + row
+                for tag, row in zip(tags, rows, strict=True)
+            ]
+        elif prefix:
+            rows = [prefix + row for row in rows]
+        return IdSequence(rows[0]) if is_one else rows
+
+    @functools.cached_property
+    def tag_ids(self):
+        """dict of a tag as in a text, ">>fra<<", to its id; empty without `language_tags`."""
+        if not self.language_tags:
+            return {}
+        return {
+            piece: i
+            for i, piece in enumerate(self._sides["source"].pieces)
+            if cut_tag(piece) == (piece, "")
+        }
+
+    def detokenize(self, ids, side: str = "target") -> list[str]:
+        """Returns the texts of ids.
+
+        Control ids (pad, start, end, ...) become nothing, an id outside of the vocabulary becomes
+        the unknown token's text, and invalid UTF-8 becomes U+FFFD.
+
+        Args:
+            ids: sequence of int, or sequence of such sequences; lists, arrays or tensors.
+            side: str, default "target". "source" or "target".
+
+        Returns:
+            str for one flat sequence, otherwise list of str. An empty list is an empty batch, `[]`;
+            what `tokenize` returns for one empty text is an empty sequence, `""`.
+
+        Raises:
+            ValueError: the ids have more than two dimensions or are not integers.
+        """
+        decode = self.vocabulary(side).decode
+        rows, is_flat = id_rows(ids)
+        return decode(rows[0]) if is_flat else [decode(row) for row in rows]
+
+    def tokens(self, ids, side="target"):
+        """Returns the pieces of one sequence of ids, list of str; "\\u2581" begins a word."""
+        rows, is_flat = id_rows(ids)
+        if not is_flat and rows:
+            raise ValueError("tokens takes one flat sequence of ids; call it for each row.")
+        return self.vocabulary(side).tokens(rows[0] if rows else [])
+
+    def id_to_token(self, id: int, side: str = "target") -> str:
+        """Returns the piece of an id, str. An id outside of the vocabulary raises `ValueError`."""
+        pieces = self.vocabulary(side).pieces
+        if not 0 <= id < len(pieces):
+            raise ValueError(
+                f"The id {id} is outside of the {side} vocabulary of {len(pieces)} pieces."
+            )
+        return pieces[id]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """int. The number of ids of the source side."""
+        return len(self._sides["source"])
+
+    @property
+    def target_vocabulary_size(self):
+        """int. The number of ids of the target side."""
+        return len(self._sides["target"])
+
+    @property
+    def joint(self):
+        """Whether an id is the same piece on both sides, so that a model may share embeddings."""
+        return self._sides["source"].pieces == self._sides["target"].pieces
+
+    def writes_like(self, other):
+        """Returns whether another tokenizer returns the same ids for all texts, and the same texts
+        for all ids.
+        """
+
+        def state(each):
+            sides = [(side.model, side.pieces) for side in each._sides.values()]
+            return sides, each.special_ids, each._prefixes, each._suffixes, each.normalization
+
+        return state(self) == state(other)
+
+    pad_id = property(lambda self: self.special_ids["pad"])
+    unknown_id = property(lambda self: self.special_ids["unknown"])
+    start_id = property(lambda self: self.special_ids["start"])
+    end_id = property(lambda self: self.special_ids["end"])
+    source_prefix = property(lambda self: self._prefixes["source"])
+    source_suffix = property(lambda self: self._suffixes["source"])
+    target_prefix = property(lambda self: self._prefixes["target"])
+    target_suffix = property(lambda self: self._suffixes["target"])
+
+    languages = property(lambda self: dict(self._languages))
+    source_language = property(lambda self: self._language("source"))
+    target_language = property(lambda self: self._language("target"))
+
+    def sentencepiece_model(self, side="source"):
+        """Returns the serialized SentencePiece model of one side, bytes."""
+        return self.vocabulary(side).model
+
+    def vocabulary(self, side="source"):
+        """Returns the `Vocabulary` of one side; the same object for both where they share one."""
+        return self._sides[check_choice("side", side, self._sides)]
+
+    def for_languages(self, source=None, target=None):
+        """Returns the tokenizer of a multilingual model for other languages.
+
+        The model decides where a language's id goes: before or after the text, or in place of the
+        start token. (Then `start_id` of the returned tokenizer differs, and the model must start
+        with it.) For NLLB, `tokenizer.for_languages(source="eng_Latn", target="fra_Latn")`.
+
+        Args:
+            source, target: str or `None`, default `None`. Keys of `languages`; `None` keeps the
+                language of that side.
+
+        Returns:
+            `Tokenizer`.
+
+        Raises:
+            ValueError: a code is unknown, or the model does not read that language's id.
+        """
+        other = copy.copy(self)
+        for name in ("special_ids", "_prefixes", "_suffixes"):
+            setattr(other, name, dict(getattr(self, name)))
+        for role, code in (("source", source), ("target", target)):
+            if code is None:
+                continue
+            token_id = find_language(self._languages, self._language_places, role, code)
+            for place in self._language_places[role]:
+                side, _, end = place.partition("_")
+                if place == "start":
+                    other.special_ids["start"] = token_id
+                elif end == "prefix":
+                    other._prefixes[side] = (token_id,)
+                else:
+                    other._suffixes[side] = (other.end_id, token_id)
+        return other
+
+    def _language(self, role):
+        """Returns the code of the language at a role's first place, or `None`."""
+        for place in self._language_places[role][:1]:
+            side, _, end = place.partition("_")
+            ids = (self._prefixes if end == "prefix" else self._suffixes).get(side, ())[-1:]
+            ids = (self.start_id,) if place == "start" else ids
+            return next((code for code, i in self._languages.items() if (i,) == ids), None)
+
+    def swapped(self):
+        """Returns the tokenizer of the other direction: its source side is this one's target side.
+
+        Returns:
+            `Tokenizer`.
+
+        Raises:
+            ValueError: the tokenizer is that of a multilingual model.
+        """
+        if self._languages:
+            raise ValueError(
+                "The sides of a multilingual model's tokenizer cannot be swapped: choose its "
+                "languages by for_languages."
+            )
+        other = copy.copy(self)
+        for name in ("_sides", "_prefixes", "_suffixes"):
+            sides = getattr(self, name)
+            setattr(other, name, {"source": sides["target"], "target": sides["source"]})
+        return other
+
+    def __repr__(self):
+        sizes = (self.vocabulary_size, self.target_vocabulary_size)
+        return (
+            f"Tokenizer(vocabulary_size={sizes[0] if self.joint else sizes}, "
+            f"normalization={self.normalization!r}, joint={self.joint})"
+        )
 
 
 def _model_bytes(model):

@@ -53,26 +53,12 @@ class Vocabulary:
         self.pieces = model_pieces(self.processor) if pieces is None else self.custom_pieces
         self.unknown_id = unknown_id
         self.control_ids = tuple(sorted(set(control_ids)))
-        self._check_ids()
-        # By SentencePiece id, the id that the translation model knows; None if these are the same.
-        self.id_map = self._map_ids()
-        # Pieces that only `pieces` has, with their ids.
-        self.foreign_pieces = self._find_foreign_pieces()
-        # By id, the bytes that it writes; one more at the end, for ids outside of the vocabulary.
-        self.surfaces = self._write_surfaces()
-        self.leading_space_signs = self._count_leading_space_signs()
-
-    def __len__(self):
-        return len(self.pieces)
-
-    def _check_ids(self):
-        if len(set(self.pieces)) != len(self.pieces):
-            seen = set()
-            twice = next(piece for piece in self.pieces if piece in seen or seen.add(piece))
-            raise ValueError(
-                f"The vocabulary has the piece {twice!r} twice; each piece needs one id."
-            )
-        for piece in self.pieces:
+        ids = {}
+        for i, piece in enumerate(self.pieces):
+            if ids.setdefault(piece, i) != i:
+                raise ValueError(
+                    f"The vocabulary has the piece {piece!r} twice; each piece needs one id."
+                )
             if valid_text(piece) != piece:
                 raise ValueError(
                     f"The vocabulary has the piece {piece!r}, which is not valid Unicode text."
@@ -82,59 +68,16 @@ class Vocabulary:
                 raise ValueError(
                     f"The id {token_id} is outside of the vocabulary of {len(self.pieces)} pieces."
                 )
-
-    def _map_ids(self):
-        processor, control_ids = self.processor, set(self.control_ids)
-        own_controls = {i for i in range(len(processor)) if processor.is_control(i)}
-        if self.custom_pieces is None:
-            # Text must not reach a control id: where a model has such an id as an ordinary piece,
-            # map it away.
-            if control_ids - own_controls or self.unknown_id != processor.unk_id():
-                ids = list(range(len(processor)))
-            else:
-                return None
-        else:
-            by_piece = {piece: i for i, piece in enumerate(self.pieces)}
-            ids = [
-                by_piece.get(processor.id_to_piece(i), self.unknown_id)
-                for i in range(len(processor))
-            ]
-        ids[processor.unk_id()] = self.unknown_id
-        return tuple(
-            self.unknown_id if i in control_ids and n not in own_controls else i
-            for n, i in enumerate(ids)
-        )
-
-    def _find_foreign_pieces(self):
-        if self.custom_pieces is None:
-            return {}
-        own = set(model_pieces(self.processor))
-        kept_out = {self.unknown_id, *self.control_ids}
-        return {
-            piece: i
-            for i, piece in enumerate(self.pieces)
-            if piece not in own and i not in kept_out
-        }
-
-    def _write_surfaces(self):
-        processor = self.processor
-        unknown = processor.decode([processor.unk_id()]).encode("utf-8")
-        surfaces = []
-        for token_id, piece in enumerate(self.pieces):
-            own_id = processor.piece_to_id(piece)
-            known = processor.id_to_piece(own_id) == piece
-            if token_id in self.control_ids or (known and processor.is_control(own_id)):
-                surface = b""
-            elif token_id == self.unknown_id or (known and processor.is_unknown(own_id)):
-                surface = unknown
-            elif known and processor.is_byte(own_id):
-                surface = bytes([int(piece[3:5], 16)])  # "<0x41>"
-            else:
-                surface = piece.encode("utf-8")
-            surfaces.append(surface)
-        return (*surfaces, unknown)
-
-    def _count_leading_space_signs(self):
+        # By SentencePiece id, the id that the translation model knows; None if these are the same.
+        self.id_map = self._map_ids(ids)
+        # Pieces that only `pieces` has, with their ids.
+        self.foreign_pieces = {}
+        if pieces is not None:
+            special = (self.pieces[i] for i in (unknown_id, *self.control_ids))
+            known = {*model_pieces(self.processor), *special}
+            self.foreign_pieces = {piece: i for piece, i in ids.items() if piece not in known}
+        # By id, the bytes that it writes; one more at the end, for ids outside of the vocabulary.
+        self.surfaces = self._write_surfaces()
         # SentencePiece's Python interface does not expose its normalizer settings, so they are
         # found out with a text.
         probe = self.processor.normalize("x  x")
@@ -142,12 +85,51 @@ class Vocabulary:
             raise ValueError(
                 "A SentencePiece model that writes the space after the word is not supported."
             )
-        if SPACE_SIGN * 2 not in probe:
-            return sys.maxsize  # Extra spaces are removed, including all leading ones.
-        return 1 if probe.startswith(SPACE_SIGN) else 0
+        self.leading_space_signs = 1 if probe.startswith(SPACE_SIGN) else 0
+        if SPACE_SIGN * 2 not in probe:  # Extra spaces are removed, including all leading ones.
+            self.leading_space_signs = sys.maxsize
+
+    def __len__(self):
+        return len(self.pieces)
+
+    def _map_ids(self, ids):
+        processor, control_ids = self.processor, set(self.control_ids)
+        numbers = range(len(processor))
+        own_controls = {n for n in numbers if processor.is_control(n)}
+        if self.custom_pieces is not None:
+            id_map = [ids.get(processor.id_to_piece(n), self.unknown_id) for n in numbers]
+        # Text must not reach a control id: where a model has such an id as an ordinary piece, map
+        # it away.
+        elif control_ids - own_controls or self.unknown_id != processor.unk_id():
+            id_map = list(numbers)
+        else:
+            return None
+        id_map[processor.unk_id()] = self.unknown_id
+        return tuple(
+            self.unknown_id if i in control_ids and n not in own_controls else i
+            for n, i in enumerate(id_map)
+        )
+
+    def _write_surfaces(self):
+        processor = self.processor
+        unknown = processor.decode([processor.unk_id()]).encode("utf-8")
+        surfaces = []
+        for token_id, piece in enumerate(self.pieces):
+            number = processor.piece_to_id(piece)
+            is_known = processor.id_to_piece(number) == piece
+            if token_id in self.control_ids or (is_known and processor.is_control(number)):
+                surface = b""
+            elif token_id == self.unknown_id or (is_known and processor.is_unknown(number)):
+                surface = unknown
+            elif is_known and processor.is_byte(number):
+                surface = bytes([int(piece[3:5], 16)])  # "<0x41>"
+            else:
+                surface = piece.encode("utf-8")
+            surfaces.append(surface)
+        return (*surfaces, unknown)
 
     def encode(self, texts, num_threads=None):
-        """The ids of each text, without special tokens.
+        """Returns the ids of each text, without special tokens.
 
         Args:
             texts: iterable of str or bytes.
@@ -165,22 +147,19 @@ class Vocabulary:
             id_map = self.id_map
             rows = [[id_map[i] for i in row] for row in rows]
         if self.foreign_pieces:
-            self._look_up_unknown(texts, rows)
+            # They are among SentencePiece's unknown pieces.
+            numbers = [n for n, row in enumerate(rows) if self.unknown_id in row]
+            pieces = self.processor.encode([texts[n] for n in numbers], out_type=str)
+            get_id = self.foreign_pieces.get
+            for n, names in zip(numbers, pieces, strict=True):
+                rows[n] = [
+                    get_id(name, i) if i == self.unknown_id else i
+                    for i, name in zip(rows[n], names, strict=True)
+                ]
         return rows
 
-    def _look_up_unknown(self, texts, rows):
-        """Replaces unknown ids in `rows` by the ids of foreign pieces."""
-        numbers = [n for n, row in enumerate(rows) if self.unknown_id in row]
-        pieces = self.processor.encode([texts[n] for n in numbers], out_type=str)
-        find = self.foreign_pieces.get
-        for n, named in zip(numbers, pieces, strict=True):
-            rows[n] = [
-                find(piece, i) if i == self.unknown_id else i
-                for i, piece in zip(rows[n], named, strict=True)
-            ]
-
     def decode(self, ids):
-        """The text of one sequence of ids; an id outside of the vocabulary counts as unknown."""
+        """Returns the text of a sequence of ids; those outside of the vocabulary are unknown."""
         surfaces, size = self.surfaces, len(self.pieces)
         text = b"".join([surfaces[i if 0 <= i < size else size] for i in ids]).decode(
             "utf-8", "replace"
@@ -192,13 +171,13 @@ class Vocabulary:
         return replace_all(text.replace(SPACE_SIGN, " "), self.normalization.after)
 
     def tokens(self, ids):
-        """The pieces of one sequence of ids, as str."""
+        """Returns the pieces of one sequence of ids, as str."""
         size = len(self.pieces)
         return [self.pieces[i if 0 <= i < size else self.unknown_id] for i in ids]
 
 
 def load_sentencepiece(model):
-    """A `SentencePieceProcessor` from serialized bytes; other bytes raise `ValueError`."""
+    """Returns a `SentencePieceProcessor` of serialized bytes; other bytes raise `ValueError`."""
     try:
         if not model:
             raise RuntimeError
@@ -210,5 +189,5 @@ def load_sentencepiece(model):
 
 
 def model_pieces(processor):
-    """tuple of str: the pieces of a SentencePiece model by their ids."""
+    """Returns the pieces of a SentencePiece model by their ids, tuple of str."""
     return tuple(processor.id_to_piece(i) for i in range(len(processor)))

@@ -82,13 +82,25 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     check_choice("format", format, FORMATS)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file of word vectors at {path}.")
-    names = _names(tokens)
-    wanted = {*names, *(word.lower() for word in names if lowercase)}
-    vectors = _read(path, _format_of(path) if format == "auto" else format, wanted)
-    rows = [vectors.get(word, vectors.get(word.lower()) if lowercase else None) for word in names]
-    labels = tokens if isinstance(tokens, list | tuple) else _pieces(tokens)
-    found = [label for label, row in zip(labels, rows, strict=True) if row is not None]
-    if not found:
+    if isinstance(tokens, str | bytes):
+        raise ValueError(
+            "tokens must be a tokenizer or a list of words, but one text was given; split it."
+        )
+    if isinstance(tokens, list | tuple):
+        labels = words = list(tokens)
+    else:
+        labels = tokens.vocabulary("source").pieces
+        words = [piece.removeprefix(SPACE_SIGN) or piece for piece in labels]
+    vocabulary = {*words, *(word.lower() for word in words if lowercase)}
+    vectors = _read(path, _format_of(path) if format == "auto" else format, vocabulary)
+    rows = [vectors.get(word, vectors.get(word.lower()) if lowercase else None) for word in words]
+    sides = {
+        is_missing: [
+            label for label, row in zip(labels, rows, strict=True) if (row is None) == is_missing
+        ]
+        for is_missing in (False, True)
+    }
+    if not sides[False]:
         raise ValueError(
             f"{path} has no vector for any token of the vocabulary; is it of the same language, "
             "and written in the same way?"
@@ -97,58 +109,37 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     spread = float(known.std()) or 1.0
     scale = 1.0 if std is None else std / spread
     generator = np.random.default_rng(seed)
-    table = generator.normal(0, spread * scale, (len(names), known.shape[1])).astype("float32")
+    table = generator.normal(0, spread * scale, (len(words), known.shape[1])).astype("float32")
     for index, row in enumerate(rows):
         if row is not None:
             table[index] = row * scale
-    return WordVectors(
-        table, found, [label for label, row in zip(labels, rows, strict=True) if row is None]
-    )
-
-
-def _pieces(tokenizer):
-    return [
-        tokenizer.id_to_token(token_id, "source") for token_id in range(tokenizer.vocabulary_size)
-    ]
-
-
-def _names(tokens):
-    """The word to look up for each token."""
-    if isinstance(tokens, str | bytes):
-        raise ValueError(
-            "tokens must be a tokenizer or a list of words, but one text was given; split it."
-        )
-    if isinstance(tokens, list | tuple):
-        return list(tokens)
-    return [piece.removeprefix(SPACE_SIGN) or piece for piece in _pieces(tokens)]
+    return WordVectors(table, sides[False], sides[True])
 
 
 def _format_of(path):
     with open(path, "rb") as file:
         first = file.readline(1 << 16)
-        if not _is_header(first):
-            return "glove"
-        # A binary file is not valid text after the header.
         sample = file.readline(1 << 16)
-    try:
-        parts = sample.decode("utf-8").split()
-        return (
-            "word2vec"
-            if len(parts) > int(first.split()[1]) and float(parts[-1]) is not None
-            else "word2vec_binary"
-        )
-    except ValueError:
+    if not _is_header(first):
+        return "glove"
+    try:  # A binary file is not valid text after the header.
+        numbers = sample.decode("utf-8").split()
+        float(numbers[-1])
+        return "word2vec" if len(numbers) > int(first.split()[1]) else "word2vec_binary"
+    except (ValueError, IndexError):
         return "word2vec_binary"
 
 
 def _is_header(line):
-    parts = line.split()
-    return len(parts) == 2 and all(part.isdigit() for part in parts)
+    numbers = line.split()
+    return len(numbers) == 2 and all(number.isdigit() for number in numbers)
 
 
-def _read(path, format, wanted):
+def _read(path, format, vocabulary):
+    """Returns a dict of the words of a vocabulary that a file has to their vectors."""
+    vectors = {}
     with open(path, "rb") as file:
-        size = None
+        count = size = None
         if format != "glove":
             header = file.readline(1 << 16)
             if not _is_header(header) or int(header.split()[1]) < 1:
@@ -157,64 +148,60 @@ def _read(path, format, wanted):
                     "word2vec's files do; try format='glove'."
                 )
             count, size = map(int, header.split())
-        if format == "word2vec_binary":
-            return _read_binary(file, path, count, size, wanted)
-        return _read_text(file, path, size, wanted)
-
-
-def _read_text(file, path, size, wanted):
-    vectors = {}
-    for number, line in enumerate(file, 1 if size is None else 2):
-        parts = line.rstrip().split(b" ")
-        if parts == [b""]:
-            continue
-        size = len(parts) - 1 if size is None else size
-        # From the end, since words in GloVe files may have spaces.
-        word, numbers = (
-            b" ".join(parts[:-size]).decode("utf-8", errors="replace").strip(),
-            parts[-size:],
-        )
-        if size < 1 or len(parts) <= size:
-            raise ValueError(
-                f"{path}, line {number}: there must be a word and {size} numbers, but there are "
-                f"{len(parts)} parts."
-            )
-        if word in wanted and word not in vectors:
-            try:
-                vectors[word] = np.array(numbers, dtype="float32")
-            except ValueError:
+        is_binary = format == "word2vec_binary"
+        rows = _binary_rows(file, path, count, size) if is_binary else _rows(file, path, size)
+        for word, numbers, number in rows:
+            if word not in vocabulary or word in vectors:
+                continue
+            if is_binary:
+                vectors[word] = np.frombuffer(numbers, dtype="<f4").astype("float32")
+            else:
+                try:
+                    vectors[word] = np.array(numbers, dtype="float32")
+                except ValueError:
+                    raise ValueError(
+                        f"{path}, line {number}: "
+                        f"{b' '.join(numbers)[:40].decode(errors='replace')!r} are not numbers."
+                    ) from None
+            if not np.isfinite(vectors[word]).all():
                 raise ValueError(
-                    f"{path}, line {number}: "
-                    f"{b' '.join(numbers)[:40].decode(errors='replace')!r} are not numbers."
-                ) from None
-            _check_finite(vectors[word], path, word)
+                    f"{path}: the vector of {word!r} holds numbers that are not finite."
+                )
     return vectors
 
 
-def _read_binary(file, path, count, size, wanted):
-    vectors, width = {}, 4 * size
-    for number in range(count):
+def _rows(file, path, size):
+    """Yields the word of each line of a text file, its numbers, and the number of the line."""
+    for number, line in enumerate(file, 1 if size is None else 2):
+        columns = line.rstrip().split(b" ")
+        if columns == [b""]:
+            continue
+        size = len(columns) - 1 if size is None else size
+        if size < 1 or len(columns) <= size:
+            raise ValueError(
+                f"{path}, line {number}: there must be a word and {size} numbers, but there are "
+                f"{len(columns)} parts."
+            )
+        # From the end, since words in GloVe files may have spaces.
+        word = b" ".join(columns[:-size]).decode("utf-8", errors="replace").strip()
+        yield word, columns[-size:], number
+
+
+def _binary_rows(file, path, count, size):
+    """Yields each word of a binary file, the bytes of its numbers, and its index from 1."""
+    for number in range(1, count + 1):
         word = bytearray()
         while (byte := file.read(1)) != b" ":
             if not byte or len(word) > _LONGEST_WORD:
                 raise ValueError(
-                    f"{path} breaks off at word {number + 1:,} of {count:,}; it is damaged, or no "
+                    f"{path} breaks off at word {number:,} of {count:,}; it is damaged, or no "
                     "binary file of word2vec."
                 )
             if byte != b"\n" or word:  # Some writers end each vector with a line break.
                 word += byte
-        numbers = file.read(width)
-        if len(numbers) < width:
+        numbers = file.read(4 * size)
+        if len(numbers) < 4 * size:
             raise ValueError(
-                f"{path} ends in the midst of word {number + 1:,} of {count:,}; copy it again."
+                f"{path} ends in the midst of word {number:,} of {count:,}; copy it again."
             )
-        text = word.decode("utf-8", errors="replace")
-        if text in wanted and text not in vectors:
-            vectors[text] = np.frombuffer(numbers, dtype="<f4").astype("float32")
-            _check_finite(vectors[text], path, text)
-    return vectors
-
-
-def _check_finite(vector, path, word):
-    if not np.isfinite(vector).all():
-        raise ValueError(f"{path}: the vector of {word!r} holds numbers that are not finite.")
+        yield word.decode("utf-8", errors="replace"), numbers, number
