@@ -1,12 +1,11 @@
 """The campaign: what could go wrong is tried, with a seed, until a count or a time is reached.
 
     python benchmarks/reliability.py trainings --work DIR [--seed 0 --count 1000 --minutes 60]
-    python benchmarks/reliability.py all --work DIR --count 2 --backends torch
 
-Each part is a module in `benchmarks/reliability_parts/`, whose docstring says what it tries; `all`
-runs one after the other. A part prints what it tried and what failed, and the exit status is 1 if
-anything failed. A failure names the seed and the trial, which `--first TRIAL --count 1` repeats.
-The parts fork processes, so they need Linux.
+Each part is a module in `benchmarks/reliability_parts/`, whose docstring says what it tries. It
+prints what it tried and what failed, and the exit status is 1 if anything failed. A failure names
+the seed and the trial, which `--first TRIAL --count 1` repeats. The parts fork processes, so they
+need Linux.
 """
 
 import argparse
@@ -53,7 +52,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     texts = "; ".join(f"{name}: {text}" for name, (text, *_) in PARTS.items())
-    parser.add_argument("part", choices=[*PARTS, "all"], help=texts)
+    parser.add_argument("part", choices=PARTS, help=texts)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder to work in")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=100, help="trials, of each backend")
@@ -64,8 +63,7 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     print_command()
-    parts = list(PARTS) if options.part == "all" else [options.part]
-    return max(run_part(options, name) for name in parts)
+    return run_part(options, options.part)
 
 
 if __name__ == "__main__":
