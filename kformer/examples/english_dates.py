@@ -185,17 +185,16 @@ def time_spellings(
     digital += [f"{on_face}.{minute:02d}{mark}" for mark in (marks[0], marks[3])]
     face = _spoken_on_face(hour, minute)
     at_twelve = _at_twelve(hour, minute)
-    parts = _PARTS_OF_DAY[hour]
+    times_of_day = _PARTS_OF_DAY[hour]
     if minute == 0:
         digital += [f"{on_face}{mark}" for mark in marks]
     if minute == 0 and on_face == 12:
         # "twelve in the morning" is neither noon nor midnight.
         spoken = at_twelve + (["twelve o'clock at night"] if hour == 0 else ["twelve o'clock noon"])
     else:
-        spoken = [f"{text} {part}" for text in face for part in parts]
-        spoken += [f"{on_face}:{minute:02d} {part}" for part in parts]
-        spoken += [f"{integer_words(on_face)} {part}" for part in parts if minute == 0]
-        spoken += [f"{on_face} {part}" for part in parts if minute == 0]
+        starts = [*face, f"{on_face}:{minute:02d}"]
+        starts += [] if minute else [integer_words(on_face), str(on_face)]
+        spoken = [f"{start} {time_of_day}" for start in starts for time_of_day in times_of_day]
         said = face[0] if minute else integer_words(on_face)
         spoken += [f"{said} {half}{dot}m{dot}" for dot in ("", ".")]
         spoken += at_twelve * 2

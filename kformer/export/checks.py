@@ -103,6 +103,27 @@ def check_layers(model, format, known=(), remedy="Export a SavedModel."):
             )
 
 
+def check_special_tokens(tokenizer, ids, format):
+    """Refuses a tokenizer whose special tokens have other names on one side than on the other.
+
+    Args:
+        tokenizer: `kformer.Tokenizer`.
+        ids: dict of a token's name in error messages to its id.
+        format: str. The format's name in error messages.
+
+    Raises:
+        ValueError: a token has two names.
+    """
+    for name, token_id in ids.items():
+        source, target = (tokenizer.id_to_token(token_id, side) for side in ("source", "target"))
+        if source != target:
+            raise ValueError(
+                f"The {name} token is {source!r} in the source vocabulary but {target!r} in the "
+                f"target's; {format} has one name for both, so make the tokenizer with the same "
+                "special tokens on both sides."
+            )
+
+
 def forbidden_ids(model, search):
     """The tokens that a search never generates.
 

@@ -12,6 +12,7 @@ from kformer.export.checks import (
     check_exact,
     check_export,
     check_layers,
+    check_special_tokens,
     forbidden_ids,
     write_sentencepiece,
 )
@@ -176,18 +177,8 @@ def _check(translator, quantization):
     """Refuses what cannot be exported, before anything is written."""
     check_exact(translator.model, "CTranslate2")
     check_layers(translator.model, "CTranslate2", known=("rope",))
-    tables = [_tokens(translator, side) for side in ("source", "target")]
-    for name, token_id in (
-        ("unknown", translator.tokenizer.unknown_id),
-        ("end", translator.model.end_id),
-    ):
-        pieces = [tokens[token_id] for tokens in tables]
-        if pieces[0] != pieces[1]:
-            raise ValueError(
-                f"The {name} token is {pieces[0]!r} in the source vocabulary but {pieces[1]!r} in "
-                "the target's; CTranslate2 has one name for both, so make the tokenizer with the "
-                "same special tokens on both sides."
-            )
+    ids = {"unknown": translator.tokenizer.unknown_id, "end": translator.model.end_id}
+    check_special_tokens(translator.tokenizer, ids, "CTranslate2")
     if "bfloat16" in quantization:
         from ctranslate2.specs import model_spec
 

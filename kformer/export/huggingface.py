@@ -7,6 +7,7 @@ from kformer.export.checks import (
     check_exact,
     check_export,
     check_layers,
+    check_special_tokens,
     forbidden_ids,
     write_sentencepiece,
 )
@@ -155,14 +156,8 @@ def check_tokenizer(tokenizer):
                 f"The tokenizer ends the {side} with {suffix}, but the format hf with the end "
                 f"token {tokenizer.end_id} alone."
             )
-    for name in ("pad", "unknown", "end"):
-        token_id = tokenizer.special_ids[name]
-        pieces = {tokenizer.id_to_token(token_id, side=side) for side in ("source", "target")}
-        if len(pieces) > 1:
-            raise ValueError(
-                f"The {name} token is {' on one side and '.join(sorted(pieces))} on the other; the "
-                "format hf has one."
-            )
+    ids = {name: tokenizer.special_ids[name] for name in ("pad", "unknown", "end")}
+    check_special_tokens(tokenizer, ids, "the format hf")
 
 
 def _num_positions(model, search):

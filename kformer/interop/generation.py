@@ -177,24 +177,18 @@ class _Settings:
 
     def number(self, name):
         """A setting that is a whole number, or `None`."""
-        return self._checked(name, self.content.get(name))
-
-    def single(self, name):
-        """A setting that is a whole number, or a list of one, or `None`."""
-        value = self.content.get(name)
-        is_one = isinstance(value, list) and len(value) == 1
-        return self._checked(name, value[0] if is_one else value)
+        numbers = self.check_ids(name, [self.content.get(name)])
+        return numbers[0] if numbers else None
 
     def ids(self, name):
         """A setting that is a token id or a list of them, as a list."""
         value = self.value(name, [])
-        return self.checked_ids(name, value if isinstance(value, list) else [value])
+        return self.check_ids(name, value if isinstance(value, list) else [value])
 
-    def checked_ids(self, name, ids):
-        return [token_id for token_id in ids if self._checked(name, token_id) is not None]
-
-    def _checked(self, name, value):
-        return None if value is None else check_whole(f"{name} of {self.where}", value, least=0)
+    def check_ids(self, name, ids):
+        """The whole numbers of a list that may have `None`."""
+        message = f"{name} of {self.where}"
+        return [check_whole(message, number, least=0) for number in ids if number is not None]
 
 
 def _lengths(settings, config, model, ends_by_force):
@@ -231,13 +225,10 @@ def _lengths(settings, config, model, ends_by_force):
 
 def _ends_by_force(settings, model, left_out):
     """Whether a hypothesis of full length gets an end token; other end tokens go to `left_out`."""
-    forced_end = settings.single("forced_eos_token_id")
-    if forced_end not in (None, model.end_id):
-        left_out["forced_eos_token_id"] = f"forced_eos_token_id={forced_end}"
-    end_ids = settings.ids("eos_token_id")
-    if end_ids and set(end_ids) != {model.end_id}:
-        left_out["eos_token_id"] = f"eos_token_id={settings.content['eos_token_id']}"
-    return forced_end == model.end_id
+    for name in ("forced_eos_token_id", "eos_token_id"):
+        if set(settings.ids(name)) - {model.end_id}:
+            left_out[name] = f"{name}={settings.content[name]}"
+    return settings.ids("forced_eos_token_id") == [model.end_id]
 
 
 def _hypotheses(settings, left_out):
@@ -266,14 +257,9 @@ def _forbidden(settings, model, left_out):
             f"{settings.where} gives {words!r} for bad_words_ids, but a list of lists of token ids "
             "is needed."
         )
-    longer = 0
-    for word in words:
-        ids = settings.checked_ids("bad_words_ids", word)
-        if len(ids) == 1:
-            forbidden.add(ids[0])
-        else:
-            longer += 1
-    if longer:
+    words = [settings.check_ids("bad_words_ids", word) for word in words]
+    forbidden |= {word[0] for word in words if len(word) == 1}
+    if longer := sum(len(word) != 1 for word in words):
         sequences = "1 sequence" if longer == 1 else f"{longer} sequences"
         left_out["bad_words_ids"] = f"bad_words_ids with {sequences} of several tokens"
     return forbidden - {model.end_id}

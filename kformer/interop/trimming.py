@@ -6,6 +6,7 @@ user's text can go, with their rows of the embeddings and of the output projecti
 """
 
 import dataclasses
+import itertools
 import unicodedata
 
 import numpy as np
@@ -66,25 +67,22 @@ def trim_vocabulary(translator, texts):
     if not any(text.strip() for text in texts):
         raise ValueError("There is no text to trim a vocabulary by: give some of both languages.")
     tokenizer, config = translator.tokenizer, translator.model.config
-    found = {side: _kept_ids(tokenizer, side, texts) for side in SIDES}
-    kept, names = ({side: parts[i] for side, parts in found.items()} for i in (0, 1))
+    ids, names = {}, {}
+    for side in SIDES:
+        ids[side], names[side] = _needed_ids(tokenizer, side, texts)
     if config.target_vocabulary_size is None or tokenizer.joint:
-        kept = dict.fromkeys(SIDES, kept["source"] | kept["target"])
-    kept = {side: np.array(sorted(ids)) for side, ids in kept.items()}
-    numbers = {side: {int(old): new for new, old in enumerate(ids)} for side, ids in kept.items()}
-    model = _trimmed_model(translator.model, kept, numbers["target"])
-    changes = {
-        name: tuple(
-            numbers["target"][i]
-            for i in getattr(translator.options, name)
-            if i in numbers["target"]
-        )
-        for name in TOKEN_LISTS
-    }
+        ids = dict.fromkeys(SIDES, ids["source"] | ids["target"])
+    ids = {side: np.array(sorted(ids[side])) for side in SIDES}
+    numbers = {side: {int(old): new for new, old in enumerate(ids[side])} for side in SIDES}
+    model = _trimmed_model(translator.model, ids, numbers["target"])
+    changes, targets = {}, numbers["target"]
+    for name in TOKEN_LISTS:
+        listed = getattr(translator.options, name)
+        changes[name] = tuple(targets[i] for i in listed if i in targets)
     options = dataclasses.replace(translator.options, **changes)
     return Translator(
         model,
-        _trimmed_tokenizer(tokenizer, kept, numbers, names),
+        _trimmed_tokenizer(tokenizer, ids, numbers, names),
         options,
         config=without_calibration(translator.config),
         dtype=translator.dtype,
@@ -94,35 +92,35 @@ def trim_vocabulary(translator, texts):
 # ---- which pieces stay ----
 
 
-def _kept_ids(tokenizer, side, texts):
+def _needed_ids(tokenizer, side, texts):
     """The ids of a side that stay, and the names of the pieces that its SentencePiece model needs.
 
     The model may have pieces without an id of their own, which become the unknown token. Those that
     the text has stay, or others would take their place.
     """
     vocabulary = tokenizer.vocabulary(side)
-    kept = {i for row in vocabulary.encode(texts) for i in row}
-    kept |= set(tokenizer.special_ids.values()) | set(vocabulary.control_ids)
-    kept |= set(tokenizer.languages.values())
-    for name in SIDES:
-        kept |= {*getattr(tokenizer, f"{name}_prefix"), *getattr(tokenizer, f"{name}_suffix")}
-    parts = _proto_pieces(vocabulary.model)
-    others = {name for name, _, kind in parts if kind not in _ORDINARY}  # bytes, controls
+    ids = {i for row in vocabulary.encode(texts) for i in row}
+    ids |= set(tokenizer.special_ids.values()) | set(vocabulary.control_ids)
+    ids |= set(tokenizer.languages.values())
+    ids |= {*tokenizer.source_prefix, *tokenizer.source_suffix}
+    ids |= {*tokenizer.target_prefix, *tokenizer.target_suffix}
+    pieces = _proto_pieces(vocabulary.model)
+    special = {name for name, _, kind in pieces if kind not in _ORDINARY}  # bytes, controls
     scripts = {None, *(_script(character) for text in texts for character in text)}
     for i, piece in enumerate(vocabulary.pieces):
         is_character = len(piece.strip(SPACE_SIGN)) < 2 and _script(piece[-1:]) in scripts
-        if piece in others or is_character:
-            kept.add(i)
+        if piece in special or is_character:
+            ids.add(i)
     before = vocabulary.normalization.before
     read = [replace_all(valid_text(text), before) for text in texts]
     names = {piece for row in vocabulary.processor.encode(read, out_type=str) for piece in row}
-    names |= {vocabulary.pieces[i] for i in kept}
+    names |= {vocabulary.pieces[i] for i in ids}
     if _model_type(vocabulary.model) == _BPE:
         numbers = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-        scores = {name: score for name, score, kind in parts if kind in _ORDINARY}
-        names |= {part for name in names for part in _merges(name, scores)}
-        kept |= {numbers[name] for name in names if name in numbers}
-    return kept, names
+        scores = {name: score for name, score, kind in pieces if kind in _ORDINARY}
+        names |= {merged for name in names for merged in _merges(name, scores)}
+        ids |= {numbers[name] for name in names if name in numbers}
+    return ids, names
 
 
 def _script(character):
@@ -134,45 +132,31 @@ def _script(character):
 
 def _merges(piece, scores):
     """The pieces that BPE makes on its way from characters to a piece."""
-    parts, found = list(piece), []
-    while len(parts) > 1:
-        pairs = [
-            (scores[left + right], -i, left + right)
-            for i, (left, right) in enumerate(zip(parts, parts[1:], strict=False))
-            if left + right in scores
-        ]
-        if not pairs:
-            break
-        _, i, merged = max(pairs)
-        parts[-i : 2 - i] = [merged]
-        found.append(merged)
-    return found
+    symbols, merges = list(piece), []
+    while True:
+        pairs = [first + second for first, second in itertools.pairwise(symbols)]
+        ranked = [(scores[pair], -i, pair) for i, pair in enumerate(pairs) if pair in scores]
+        if not ranked:
+            return merges
+        _, i, pair = max(ranked)
+        symbols[-i : 2 - i] = [pair]
+        merges.append(pair)
 
 
 # ---- the tokenizer ----
 
 
-def _trimmed_tokenizer(tokenizer, kept, numbers, names):
-    sides = [tokenizer.vocabulary(side) for side in SIDES]
-    models = [
-        _trimmed_proto(one.model, names[side] | {one.pieces[i] for i in kept[side]})
-        for side, one in zip(SIDES, sides, strict=True)
-    ]
-    pieces = [
-        None if one.custom_pieces is None else [one.pieces[i] for i in kept[side]]
-        for side, one in zip(SIDES, sides, strict=True)
-    ]
-    controls = [
-        tuple(numbers[side][i] for i in one.control_ids)
-        for side, one in zip(SIDES, sides, strict=True)
-    ]
+def _trimmed_tokenizer(tokenizer, ids, numbers, names):
+    models, pieces, controls = [], [], []
+    for side in SIDES:
+        vocabulary = tokenizer.vocabulary(side)
+        listed = [vocabulary.pieces[i] for i in ids[side]]
+        models.append(_trimmed_proto(vocabulary.model, {*names[side], *listed}))
+        pieces.append(None if vocabulary.custom_pieces is None else listed)
+        controls.append(tuple(numbers[side][i] for i in vocabulary.control_ids))
     source = numbers["source"]
-    fixed = {
-        f"{part}es": {
-            side: [numbers[side][i] for i in getattr(tokenizer, f"{side}_{part}")] for side in SIDES
-        }
-        for part in ("prefix", "suffix")
-    }
+    prefixes = {"source": tokenizer.source_prefix, "target": tokenizer.target_prefix}
+    suffixes = {"source": tokenizer.source_suffix, "target": tokenizer.target_suffix}
     return Tokenizer._from_parts(
         models,
         pieces,
@@ -182,7 +166,8 @@ def _trimmed_tokenizer(tokenizer, kept, numbers, names):
         languages={code: source[i] for code, i in tokenizer.languages.items()} or None,
         language_places=tokenizer._language_places,
         language_tags=tokenizer.language_tags,
-        **fixed,
+        prefixes={side: [numbers[side][i] for i in prefixes[side]] for side in SIDES},
+        suffixes={side: [numbers[side][i] for i in suffixes[side]] for side in SIDES},
     )
 
 
@@ -233,20 +218,20 @@ def _model_type(model):
 # ---- the model ----
 
 
-def _trimmed_model(model, kept, numbers):
+def _trimmed_model(model, ids, numbers):
     """The model with the rows alone of the ids that stay."""
     config = model.get_config()
-    config["vocabulary_size"] = len(kept["source"])
+    config["vocabulary_size"] = len(ids["source"])
     if config.get("target_vocabulary_size") is not None:
-        config["target_vocabulary_size"] = len(kept["target"])
+        config["target_vocabulary_size"] = len(ids["target"])
     config |= {name: numbers[config[name]] for name in ("pad_id", "start_id", "end_id")}
     trimmed = type(model).from_config(config)
-    own = {weight.path: weight for weight in model.weights}
+    weights = {weight.path: weight for weight in model.weights}
     for weight in trimmed.weights:
-        value = ops.convert_to_numpy(own[weight.path])
+        value = ops.convert_to_numpy(weights[weight.path])
         axes = [axis for axis, size in enumerate(weight.shape) if size != value.shape[axis]]
         if axes:
             side = "source" if weight.path.startswith("source_embedding") else "target"
-            value = np.take(value, kept[side], axis=axes[0])
+            value = np.take(value, ids[side], axis=axes[0])
         weight.assign(value)
     return trimmed

@@ -4,7 +4,7 @@ import contextlib
 
 from kformer.serving.interface import Overloaded
 
-# Of the time to the deadline, the part that the expected wait may take.
+# Maximum of the expected wait, as a fraction of the time to the deadline.
 _SAFE_SHARE = 0.7
 _MOST_RETRY_AFTER = 60.0
 
@@ -16,11 +16,13 @@ class _Line:
         self.requests, self.rate, self._seen = {}, 0.0, (0, 0.0)
 
     def ahead_of(self, count):
-        """Texts that are computed before a request of `count` is done: the model takes turns."""
+        """Number of texts that are computed until a request of `count` texts is done. The model
+        computes texts of all requests in turns.
+        """
         return count + sum(min(waiting, count) for waiting in self.requests.values())
 
     def observe(self, *totals):
-        """Takes the texts and seconds of a busy model; what they grew by shows the rate."""
+        """Updates the rate from the total texts and seconds of a busy model."""
         texts, seconds = (new - old for new, old in zip(totals, self._seen, strict=True))
         self._seen = totals
         if seconds > 0 and texts > 0:
@@ -31,16 +33,15 @@ class _Line:
 class Admission:
     """The texts that are accepted and not yet answered.
 
-    A request is refused where the queue of its model is full, or where the texts before it take
-    longer than it has, by the rate that is known. Then most of what is accepted is answered in
-    time, and the rest is refused at once. A request that is alone with its model is always tried,
-    so that one is never refused for its own size.
+    A request is refused if the queue of its model is full, or if the texts before it would take
+    longer than its deadline allows, by the rate that was observed. If the queue is empty, a request
+    is accepted whatever its size.
 
     Args:
         max_queue: int. Maximum number of texts of a model that are accepted and not yet answered.
 
     Attributes:
-        texts: int. Those of all models that are accepted and not yet answered.
+        texts: int. Number of texts of all models that are accepted and not yet answered.
     """
 
     def __init__(self, max_queue):
@@ -56,8 +57,8 @@ class Admission:
             model: str. The model's name.
             count: int. The number of texts.
             seconds_left: float. Time to the deadline.
-            texts_per_second: float, default 0. What the model reached when it was warmed up, which
-                counts until it is seen at work.
+            texts_per_second: float, default 0. The rate in the warm-up, which counts until a rate
+                has been observed.
 
         Raises:
             Overloaded: the request is refused.
@@ -83,7 +84,7 @@ class Admission:
             self.texts -= count
 
     def observe(self, stats, replicas):
-        """Takes what an engine has computed, from which the rates are estimated.
+        """Estimates the rates from what an engine has computed.
 
         Args:
             stats: list of `ModelStats`.

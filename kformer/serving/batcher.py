@@ -1,9 +1,9 @@
-"""Batches of the texts that wait: by tokens and time, of similar lengths, fair between requests.
+"""Batches of waiting texts: limited by tokens and time, of similar lengths, fair between requests.
 
-A request has its texts sorted by length. Each batch begins with the request that has waited longest
-since it was served last, has one text of each waiting request as far as they fit, and is filled up
-in further rounds. Where more requests wait than fit, those with texts of similar length go first,
-but one that was passed over twice comes before them, if it fits beside the first.
+The texts of a request are sorted by length. A batch begins with the request that was served longest
+ago, takes one text of each waiting request while they fit, and is filled up in further rounds. If
+more requests wait than fit, those with texts of similar length go first; a request that was skipped
+twice comes before them, if it fits beside the first.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ import numpy as np
 
 from kformer.serving.interface import DeadlineExceeded, Draining, ModelFailed
 
-_MOST_PASSED_OVER = 2
-# A batch is chosen among so many times the texts that fit.
+_MOST_SKIPS = 2
+# A batch is chosen among the requests in a window, of this many times the texts that fit.
 _WINDOW = 4
 _logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class _Job:
         self.lengths = [min(estimated_tokens(text), longest) for text in texts]
         # The longest come last, from where they are taken first.
         self.left = sorted(range(len(texts)), key=self.lengths.__getitem__)
-        self.computing, self.parts, self.passed_over = 0, [], 0
+        self.computing, self.parts, self.skips = 0, [], 0
 
     @property
     def next_length(self):
@@ -84,7 +84,7 @@ def _in_order(parts, count):
         arrays = [outputs[name] for _, outputs in parts]
         shape = (count, *np.max([array.shape[1:] for array in arrays], axis=0, initial=0))
         shape = tuple(map(int, shape))
-        # In integers, which are places in a text, 0 is a place.
+        # Integers are indices in a text, where 0 is an index.
         fill = b"" if first.dtype == object else -1 if first.dtype.kind == "i" else 0
         merged[name] = np.full(shape, fill, first.dtype)
         for (indices, _), array in zip(parts, arrays, strict=True):
@@ -105,15 +105,15 @@ class Batcher:
         executor: executor with a thread for each of `replicas`.
         replicas: int, default 1. Batches computed at the same time.
         observe: function of the texts, the outputs and the seconds of a batch, and of whether texts
-            that may share it had no place, default `None`.
+            that could share it did not fit; default `None`.
     """
 
     def __init__(self, call, limits, executor, replicas=1, observe=None):
         self._call, self._limits, self._executor = call, limits, executor
         self._observe = observe
-        # The keys are those with texts left, served longest ago first.
+        # The keys are the jobs with waiting texts, the one that was served longest ago first.
         self._jobs = collections.OrderedDict()
-        self._open = set()  # All whose future is not done.
+        self._open = set()  # All jobs that are not done.
         self._arrived, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._is_ended = False
@@ -159,19 +159,19 @@ class Batcher:
         except TimeoutError:
             raise DeadlineExceeded from None
         finally:
-            # Whoever leaves takes along what has not begun.
+            # What has not begun is dropped when the caller leaves.
             self._drop(job)
             self._open.discard(job)
             if not self._open:
                 self._idle.set()
 
     def _drop(self, job):
-        """Takes a request from those that wait."""
+        """Removes a request from the queue."""
         job.left = []
         self._jobs.pop(job, None)
 
     async def drain(self, seconds=None):
-        """Returns when all texts are computed; after `seconds` the rest gets `Draining`.
+        """Returns when all texts are computed; after `seconds` waiting requests get `Draining`.
 
         Args:
             seconds: float, default `None`, for no limit.
@@ -182,7 +182,7 @@ class Batcher:
         self.refuse()
 
     def refuse(self):
-        """Takes nothing more, and ends what waits."""
+        """Accepts nothing more, and fails what waits."""
         self._is_ended = True
         for job in list(self._open):
             self._fail(job, Draining())
@@ -222,7 +222,7 @@ class Batcher:
                         self._fail(one[0], ModelFailed())
 
     async def _wait_for_texts(self):
-        """Returns when there is a full batch, or some texts and no more for a moment."""
+        """Waits for a full batch, or for some texts and then `BatchLimits.wait` seconds."""
         while not self._jobs and not self._is_ended:
             self._arrived.clear()
             await self._arrived.wait()
@@ -243,8 +243,8 @@ class Batcher:
         return False
 
     def _next_batch(self):
-        """List of (job, indices of its texts), which are taken from what waits; and whether texts
-        that may share a batch had no place.
+        """Removes the next batch from the queue: returns a list of (job, indices of its texts), and
+        whether texts that could share the batch did not fit.
         """
         if not self._jobs:
             return [], False
@@ -256,7 +256,7 @@ class Batcher:
         else:
             jobs = jobs[:1]
         jobs = self._similar_first(jobs, head)
-        taken, size, longest, is_full = {job: [] for job in jobs}, 0, 0, False
+        indices_of, size, longest, is_full = {job: [] for job in jobs}, 0, 0, False
         candidates = jobs
         while candidates:
             further = []
@@ -267,34 +267,34 @@ class Batcher:
                 ):
                     is_full = head.joins
                     continue
-                taken[job].append(job.left.pop())
+                indices_of[job].append(job.left.pop())
                 size, longest = size + 1, length
                 if job.left:
                     further.append(job)
             candidates = further
-        return self._take_out(taken), is_full
+        return self._take_out(indices_of), is_full
 
     def _similar_first(self, jobs, head):
-        """The head, requests that were passed over often enough, then those of similar length."""
+        """Orders jobs: the first, then those skipped too often, then those of similar length."""
         if len(jobs) <= head.max_texts:
             return jobs
         length = head.next_length
 
         def key(job):
-            must = job is head or job.passed_over >= _MOST_PASSED_OVER
+            must = job is head or job.skips >= _MOST_SKIPS
             return (0, 0) if must else (1, abs(job.next_length - length))
 
         return sorted(jobs, key=key)
 
-    def _take_out(self, taken):
-        """Moves jobs that were served to the end, or out; returns the batch."""
+    def _take_out(self, indices_of):
+        """Moves served jobs to the end of the queue, or out of it; returns the batch."""
         batch = []
-        for job, indices in taken.items():
+        for job, indices in indices_of.items():
             if not indices:
-                job.passed_over += 1
+                job.skips += 1
                 continue
             job.computing += len(indices)
-            job.passed_over = 0
+            job.skips = 0
             batch.append((job, indices))
             if job.left:
                 self._jobs.move_to_end(job)

@@ -25,8 +25,8 @@ from kformer.serving.served_model import ServedModel, joins_requests, most_texts
 from kformer.serving.versions import VersionWatch, fingerprint, version_folders
 
 _REFUSED = "It could not be loaded; the server's log says why."
-# Batches of so many texts, and those that had no place for a further one, show the rate of a busy
-# model: one text alone takes almost as long.
+# Batches of at least this many texts, and full batches, show the rate of a busy model: one text
+# alone takes almost as long.
 _BUSY_BATCH = 8
 _logger = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ class _Version:
 class LocalEngine(Engine):
     """Models in this process.
 
-    Of a model without pinned versions the newest is served; a newer one that appears whole is
-    loaded beside it, warmed, and takes over. The former answers what it has begun, then it is
-    unloaded.
+    The newest version of a model is served, unless versions are pinned. A newer version that
+    appears is loaded and warmed up, then replaces the former, which is unloaded when its requests
+    are answered.
 
     Args:
         settings: `ServerSettings`, whose models are all SavedModels.

@@ -29,8 +29,7 @@ DEPLOYMENT = {
 # How often a request goes to another replica after one died or is ending.
 _TRIES = 5
 _SECONDS_BETWEEN_TRIES = 0.2
-# What a replica that is ending may still answer; the ingress waits no longer for it, nor for a
-# deployment that is under way.
+# Maximum time for the last replies of an ending replica, and for a deployment under way.
 _SECONDS_TO_END = 30.0
 _SECONDS_TO_LOOK = 2.0
 _logger = logging.getLogger(__name__)
@@ -189,7 +188,7 @@ class RayEngine(Engine):
         return list(totals.values())
 
     async def _look(self):
-        """Asks replicas what they serve. Ray chooses which: twice as many calls reach most."""
+        """Updates what replicas serve. Ray chooses replicas, so twice as many calls reach most."""
         responses = [self._handle.state.remote() for _ in range(2 * self._settings.replicas)]
         answers = await asyncio.gather(*responses, return_exceptions=True)
         states = [answer for answer in answers if not isinstance(answer, BaseException)]

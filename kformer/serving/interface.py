@@ -1,7 +1,7 @@
-"""What stands between the two parts of the server: requests, replies, errors, and the engine.
+"""The interface between the two parts of the server: requests, replies, errors, and the engine.
 
-The ingress (protocols, admission, deadlines) knows an `Engine` and nothing of TensorFlow. An engine
-knows nothing of protocols. Everything here can be pickled, since an engine may compute elsewhere.
+The ingress (protocols, admission, deadlines) uses an `Engine` and no TensorFlow. An engine does not
+depend on protocols. Everything here can be pickled, since an engine may compute elsewhere.
 """
 
 import abc
@@ -107,7 +107,7 @@ class ModelVersion:
         dtype: str, default empty. How its matrices are stored.
         languages: pair of str, default `None`. Source and target code, of a model named by its
             pair, such as "en-de".
-        texts_per_second: float, default 0. What the fastest call of the warm-up reached.
+        texts_per_second: float, default 0. The rate of the fastest call of the warm-up.
         example: str, default empty. A text to try, from what the SavedModel was made from.
     """
 
@@ -251,7 +251,7 @@ class Engine(abc.ABC):
     async def run(self, request):
         """Answers a request.
 
-        A caller that is cancelled leaves: what has not begun to be computed is dropped.
+        If the caller is cancelled, what has not begun to be computed is dropped.
 
         Args:
             request: `Request`.
@@ -266,9 +266,9 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def models(self):
-        """What is served now: dict of model name to a list of `ModelVersion`, newest first.
+        """Dict of model name to a list of `ModelVersion`, newest first, as they are now.
 
-        It returns at once. A model that is configured has an entry even while it is loaded.
+        Returns at once. A model that is configured has an entry even while it is loaded.
         """
 
     def metadata(self, model, version=None):

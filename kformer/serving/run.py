@@ -23,12 +23,12 @@ ENGINES = {
     "local": ("kformer.serving.engine_local", "LocalEngine"),
     "ray": ("kformer.serving.engine_ray", "RayEngine"),
 }
-# After a signal the server still takes what is on its way for a moment.
+# After a signal the server still accepts requests for a moment, since some are on their way.
 _LINGER_S, _MOST_LINGER_S = 0.3, 2.0
 _SIGNALS_S = 0.2
-# Where no file is left, the event loop logs as many errors at once.
+# Also the number of errors that the event loop logs at once when it runs out of files.
 _BACKLOG = 100
-# The time for a request's head, and the most bytes that are neither a whole head nor of a body.
+# Limits of the time and the bytes of a request's head.
 _SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
 
 
@@ -148,11 +148,11 @@ def make_engine(settings):
 
 
 def _http_protocol():
-    """The class of a connection, which is closed where a client asks nothing, or without an end."""
+    """Returns the class of a connection, which is closed if no head arrives, or a too long one."""
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Connection(HttpToolsProtocol):
-        """uvicorn itself waits for heads as long as the client likes, and keeps all their bytes."""
+        """uvicorn's own connection waits for a head without a limit, and keeps all its bytes."""
 
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
@@ -259,7 +259,7 @@ class Server:
             serving.result()
 
     async def _until_one_is_done(self, *tasks):
-        """Waits, and has signals again and again: Ray takes SIGTERM for itself as it starts."""
+        """Waits for a task, and installs signal handlers repeatedly: Ray's start replaces them."""
         while not any(task.done() for task in tasks):
             self._take_signals()
             await asyncio.wait(tasks, timeout=_SIGNALS_S, return_when=asyncio.FIRST_COMPLETED)
@@ -277,7 +277,7 @@ class Server:
         from kformer.serving.ingress.app import make_app
 
         class Http(uvicorn.Server):
-            """Signals are the business of `Server`."""
+            """Leaves signals to `Server`."""
 
             def capture_signals(self):
                 return contextlib.nullcontext()
@@ -337,13 +337,13 @@ class Server:
         await asyncio.gather(*closing)
 
     async def _drain_models(self, engine, seconds):
-        """Documents come first: between two requests to the model it has nothing of them."""
+        """Drains documents before models: the model does not know one between two requests."""
         end = time.monotonic() + seconds
         await self.ingress.drain(seconds)
         await engine.drain(max(0.0, end - time.monotonic()))
 
     async def _linger(self):
-        """Returns when nothing has come for a moment: what is on its way is not lost."""
+        """Waits until no request has arrived for a moment, so that none on its way is lost."""
         begin = time.monotonic()
         while True:
             now = time.monotonic()

@@ -24,7 +24,7 @@ class ServedModel:
     Attributes:
         signatures: dict of name to `SignatureInfo`: those that take texts alone.
         metadata: dict. What the export wrote beside the graph.
-        texts_per_second: float. What the fastest call of the warm-up reached; 0 before it.
+        texts_per_second: float. The rate of the fastest call of the warm-up; 0 before it.
 
     Raises:
         ValueError: the SavedModel is damaged, no translator, or was not exported by kformer.
@@ -78,16 +78,16 @@ class ServedModel:
 
 
 def most_texts(info):
-    """The most texts in a call of a signature: 1 for one that takes a single text, or `None`."""
+    """Maximum number of texts in a call: 1 for a signature of a single text, else `None`."""
     size = info.inputs[0].shape[0]
     return None if size < 0 else size
 
 
 def joins_requests(info):
-    """Whether texts of several requests may be in one call of a signature.
+    """Whether one call of a signature may have texts of several requests.
 
-    Where the shape of a row depends on the other rows, as that of attention weights does, a request
-    must not see the padding of another.
+    It may not if the shape of a row depends on other rows, as that of attention weights does: a
+    request must not see the padding of another.
     """
     return all(size >= 0 for output in info.outputs for size in output.shape[1:])
 

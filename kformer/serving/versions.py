@@ -40,19 +40,19 @@ class VersionWatch:
         self._path = path
         self._seen, self._refused = {}, {}
 
-    def refuse(self, version, found):
+    def refuse(self, version, content):
         """Notes that a version could not be loaded.
 
         Args:
             version: int.
-            found: str. Its fingerprint.
+            content: str. Its fingerprint.
         """
-        self._refused[version] = found
+        self._refused[version] = content
 
     def forgotten(self):
         """Versions that were refused, and whose folders are gone or have changed since."""
         now = {version: self._seen.get(version) for version in self._refused}
-        gone = [version for version, found in self._refused.items() if now[version] != found]
+        gone = [version for version, content in self._refused.items() if now[version] != content]
         for version in gone:
             del self._refused[version]
         return gone
@@ -70,12 +70,12 @@ class VersionWatch:
         """
         before, self._seen = self._seen, {}
         folders = version_folders(self._path)
-        least = max((version for version in served if version in folders), default=0)
+        lowest = max((version for version in served if version in folders), default=0)
         best = None
         for version, folder in sorted(folders.items()):
-            found = fingerprint(folder)
-            self._seen[version] = found
-            is_whole = found is not None and before.get(version) == found
-            if version >= least and is_whole and self._refused.get(version) != found:
-                best = version, folder, found
+            content = fingerprint(folder)
+            self._seen[version] = content
+            is_whole = content is not None and before.get(version) == content
+            if version >= lowest and is_whole and self._refused.get(version) != content:
+                best = version, folder, content
         return best

@@ -84,8 +84,8 @@ def rotary_factors(graph, attention, positions):
     # Each angle twice, once for each number of its pair.
     is_interleaved = attention.rotary["interleaved"]
     frequencies, signs = (
-        np.repeat(part, 2) if is_interleaved else np.tile(part, 2)
-        for part in (frequencies, np.ones_like(frequencies))
+        np.repeat(tensor, 2) if is_interleaved else np.tile(tensor, 2)
+        for tensor in (frequencies, np.ones_like(frequencies))
     )
     signs[slice(0, None, 2) if is_interleaved else slice(0, len(signs) // 2)] = -1
     angles = graph.expand_dims(graph.cast(positions, "float32"), [1])
@@ -162,15 +162,15 @@ def _activate(graph, activation, x):
 # ---- attention ----
 
 
-def heads(graph, attention, x, name, parts):
-    """Projects `[B, T, D]` by the weights `name` to `parts` tensors `[B, N, T, H]`; without a list
+def heads(graph, attention, x, name, count):
+    """Projects `[B, T, D]` by the weights `name` to `count` tensors `[B, N, T, H]`; without a list
     where there is one.
     """
     x = _linear(graph, x, getattr(attention, f"{name}_kernel"), getattr(attention, f"{name}_bias"))
-    split = [x] if parts == 1 else graph("Split", x, outputs=parts, axis=-1)
+    tensors = [x] if count == 1 else graph("Split", x, outputs=count, axis=-1)
     shape = [0, 0, attention.num_heads, attention.head_size]
-    found = [graph("Transpose", graph.reshape(part, shape), perm=[0, 2, 1, 3]) for part in split]
-    return found[0] if parts == 1 else found
+    tensors = [graph("Transpose", graph.reshape(x, shape), perm=[0, 2, 1, 3]) for x in tensors]
+    return tensors[0] if count == 1 else tensors
 
 
 def rotated_heads(graph, attention, x, factors):

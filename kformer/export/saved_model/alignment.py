@@ -1,13 +1,14 @@
 """The signature of a translator's SavedModel that aligns the words of its translations.
 
-TensorFlow only. Shape letters: B texts, S source tokens, T target tokens, M source words, N target
+Shape letters: B texts, S source tokens, T target tokens, M source words, N target
 words.
 """
+
+import tensorflow as tf
 
 from kformer.export.saved_model.tokenizer import valid_text
 from kformer.text.normalization import SPACE_SIGN
 
-ALIGNMENT = "alignment"
 # What separates words, as `str.split` does, and what is a word by itself, as
 # `kformer.text.words.split_words` does: Chinese characters and kana, with their combining marks.
 _SPACES = r"[\s\p{Z}\x{85}\x{1c}-\x{1f}]+"
@@ -48,8 +49,6 @@ class WordAlignment:
             with empty strings) and `alignment` int32 `[B, N]`: for each target word the index of
             its source word, or -1.
         """
-        import tensorflow as tf
-
         weights, head = attention[:, self._source.layer], self._source.head
         weights = tf.reduce_mean(weights, axis=1) if head is None else weights[:, head]  # [B, T, S]
         if self._source.after:
@@ -71,8 +70,6 @@ class WordAlignment:
         """The words that ids `[B, S]` write, string `[B, M]`, and which token writes a part of
         which word, float32 `[B, S, M]`.
         """
-        import tensorflow as tf
-
         table = tf.constant(self._surfaces[side])
         last = tf.shape(table)[0] - 1
         surfaces = tf.gather(table, tf.where((ids >= 0) & (ids < last), ids, last))
@@ -91,10 +88,8 @@ class WordAlignment:
         return words, tf.cast(is_within | ((begins < stops) & (ends > starts)), tf.float32)
 
 
-def _spans(parts):
+def _spans(strings):
     """Where strings `[B, K]` begin and end, in bytes, if they stand one after the other."""
-    import tensorflow as tf
-
-    lengths = tf.strings.length(parts)
+    lengths = tf.strings.length(strings)
     ends = tf.cumsum(lengths, axis=1)
     return ends - lengths, ends

@@ -1,38 +1,11 @@
-"""The signatures of a translator's SavedModel in which each text has terms or a prefix of its own.
+"""The signatures of a translator's SavedModel with terms or a prefix for each text."""
 
-TensorFlow only."""
+import tensorflow as tf
 
 from kformer.decoding import RowConstraints
 from kformer.decoding.repetition import NO_TOKEN
 from kformer.export.saved_model.graph import cut_texts, with_a_row
 from kformer.text.word_pieces import without_space_sign, word_joins, word_starts
-from kformer_options.names import named
-
-CONSTRAINED, PREFIX = "constrained", "prefix"
-# Inputs of the signatures that are asked for by name: ranks of string tensors.
-INPUTS = {CONSTRAINED: {"text": 1, "terms": 2}, PREFIX: {"text": 1, "prefix": 1}}
-
-
-def check_row_signatures(names, options):
-    """Refuses signatures that a search with some options cannot have.
-
-    Args:
-        names: sequence of str.
-        options: `SearchOptions`.
-
-    Raises:
-        ValueError: the search has no beam, or a shortlist.
-    """
-    if CONSTRAINED in names and options.beam_size < 2:
-        raise ValueError(
-            f"The signature {CONSTRAINED} needs a beam, but {named('beam_size')} is "
-            f"{options.beam_size}; give at least 2."
-        )
-    if options.shortlist and set(names) & set(INPUTS):
-        raise ValueError(
-            "A search over a shortlist knows no other token, so it takes no terms and no prefixes: "
-            f"leave the shortlist out, or the signatures {CONSTRAINED} and {PREFIX}."
-        )
 
 
 class RowSignatures:
@@ -60,16 +33,14 @@ class RowSignatures:
             Dict: as of `serving_default`, and `has_terms` boolean `[B]`, which is `False` where
             terms fit no translation or the vocabulary cannot write them.
         """
-        import tensorflow as tf
-
         batch = tf.shape(text)[0]
         terms = _one_for_each(text, terms, "terms")
         phrases, is_whole = self._phrases(with_a_row(terms))
         rows = RowConstraints(phrases=phrases)
         least = tf.reduce_sum(_lengths(phrases[:, :, 0]), axis=1)
-        found = self._translate(text, rows, least)
-        has_terms = is_whole[:batch] & tf.math.is_finite(found["scores"][:, 0])
-        return {**self.graph.best(found), "has_terms": has_terms}
+        result = self._translate(text, rows, least)
+        has_terms = is_whole[:batch] & tf.math.is_finite(result["scores"][:, 0])
+        return {**self.graph.best(result), "has_terms": has_terms}
 
     def prefix(self, text, prefix):
         """The best translation of each text that begins with its prefix.
@@ -80,8 +51,6 @@ class RowSignatures:
         Returns:
             Dict: as of `serving_default`.
         """
-        import tensorflow as tf
-
         prefix = with_a_row(_one_for_each(text, prefix, "prefix"))
         prefix, _ = cut_texts(prefix, self.graph.max_text_bytes)
         ids = self.graph.tokenizer.tokenize(prefix, side="target", special_tokens=False)
@@ -95,7 +64,6 @@ class RowSignatures:
 
     def _translate(self, text, rows, least):
         """As `TranslationGraph.translate`, with limits raised to the tokens that rows need."""
-        import tensorflow as tf
 
         def search(source_ids, limits, options):
             raised = tf.maximum(limits, least + len(options.prefix_ids))
@@ -109,8 +77,6 @@ class RowSignatures:
         front; and boolean `[B]`, whether all terms of a row have ids. Those that do not fit the
         longest translation are left out, and cost no more than those that fit.
         """
-        import tensorflow as tf
-
         options = self.graph.options
         most = options.max_length - len(options.prefix_ids)
         # A term has one token at least, so that more terms than tokens do not fit.
@@ -133,8 +99,6 @@ class RowSignatures:
 
     def _unsigned(self, ids):
         """`text_constraints.joined` for ids `[N, P]`; `NO_TOKEN` for phrases without that form."""
-        import tensorflow as tf
-
         first, second = (tf.maximum(ids[:, i : i + 1], 0) for i in (0, 1))  # [N, 1]
         starts = tf.constant(word_starts(self._vocabulary))
         unsigned = tf.constant(without_space_sign(self._vocabulary))
@@ -142,21 +106,17 @@ class RowSignatures:
         is_longer = _lengths(ids)[:, None] > 1
         start = tf.where((start == 2) & is_longer, tf.gather(starts, second), start)
         shifted = tf.pad(ids[:, 1:], [[0, 0], [0, 1]], constant_values=NO_TOKEN)
-        found = tf.where(replaced == -2, shifted, tf.concat([replaced, ids[:, 1:]], axis=1))
+        result = tf.where(replaced == -2, shifted, tf.concat([replaced, ids[:, 1:]], axis=1))
         exists = (start != 1) & (replaced != -1) & ((replaced != -2) | is_longer)
-        return tf.where(exists & (ids[:, :1] != NO_TOKEN), found, NO_TOKEN)
+        return tf.where(exists & (ids[:, :1] != NO_TOKEN), result, NO_TOKEN)
 
 
 def _lengths(ids):
-    import tensorflow as tf
-
     return tf.reduce_sum(tf.cast(ids != NO_TOKEN, tf.int32), axis=-1)
 
 
 def _one_for_each(text, rows, name):
     """The rows of an input of a signature, if there are as many as texts."""
-    import tensorflow as tf
-
     counts = tf.shape(text)[0], tf.shape(rows)[0]
     message = f"{name} needs one row for each text"
     with tf.control_dependencies([tf.debugging.assert_equal(*counts, message=message)]):

@@ -4,9 +4,8 @@ import dataclasses
 import pathlib
 from collections.abc import Iterable
 
+from kformer.export.saved_model.names import check_signatures
 from kformer.export.saved_model.process import write_version
-from kformer.export.saved_model.tokenizer import GraphTokenizer
-from kformer.export.saved_model.translation import TranslationGraph, check_signatures
 from kformer.models import Ensemble
 from kformer.saving.run_directory import without_paths
 from kformer.translating.translator import Translator
@@ -143,6 +142,9 @@ def load_parts(folder):
 
 def _build(translator, search, dtype, single, names):
     """The module, the signatures and the metadata, for `write_version`."""
+    from kformer.export.saved_model.tokenizer import GraphTokenizer
+    from kformer.export.saved_model.translation import TranslationGraph
+
     model, tokenizer = translator.model, translator.tokenizer
     aligned_by = None if isinstance(model, Ensemble) else stored_source(translator)
     graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, search, dtype, aligned_by)

@@ -1,19 +1,9 @@
-"""What the graphs of several SavedModels have in common. TensorFlow only."""
+"""What the graphs of several SavedModels have in common.
 
+Only what makes a graph imports this module and those that import it, since they need TensorFlow.
+"""
 
-def import_tensorflow_text():
-    """Imports tensorflow_text, which registers the ops of the tokenizer.
-
-    Raises:
-        ImportError: TensorFlow or tensorflow_text is not installed.
-    """
-    try:
-        import tensorflow_text  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"A SavedModel's tokenizer needs tensorflow and tensorflow-text ({error}): run `pip "
-            "install tensorflow tensorflow-text` on a platform that has both."
-        ) from error
+import tensorflow as tf
 
 
 def padded_rows(rows, limit, pad_id, suffix=()):
@@ -28,8 +18,6 @@ def padded_rows(rows, limit, pad_id, suffix=()):
     Returns:
         int32 tensor `[B, S]` and boolean tensor `[B]`: the ids, and which rows were truncated.
     """
-    import tensorflow as tf
-
     truncated = tf.cast(rows.row_lengths(), tf.int32) > limit
     ids = rows[:, :limit].to_tensor(default_value=pad_id)
     if suffix:
@@ -54,8 +42,6 @@ def cut_texts(texts, bound, from_end=False):
     Returns:
         string tensor `[B]` and boolean tensor `[B]`: the texts, and which were cut.
     """
-    import tensorflow as tf
-
     lengths = tf.strings.length(texts)
     was_cut = lengths > bound
     # Four bytes, one of which begins a code point: from the cut on, or those up to it.
@@ -77,8 +63,6 @@ def with_a_row(batch):
 
     A search needs one, also where there is no text.
     """
-    import tensorflow as tf
-
     is_empty = tf.cast(tf.shape(batch)[:1] < 1, tf.int32)
     return tf.concat([batch, tf.fill(tf.concat([is_empty, tf.shape(batch)[1:]], axis=0), "")], 0)
 
@@ -90,8 +74,6 @@ def signature(function, inputs):
         function: function of tensors, by name. Returns a dict of name to tensor.
         inputs: dict of name to a pair of shape, a list of int or `None`, and dtype, a str.
     """
-    import tensorflow as tf
-
     # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes
     # as long as tracing.
     specs = [tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in inputs.items()]
@@ -109,8 +91,6 @@ def owning_module(model, functions, graph_tokenizer=None):
     Returns:
         `tf.Module`. The functions are not its attributes: each would be stored once more.
     """
-    import tensorflow as tf
-
     module = tf.Module()
     module.tokenizer = graph_tokenizer
     # Only what the graphs read: the counters of optimizer and dropout stay behind, and so do

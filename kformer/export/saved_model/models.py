@@ -9,8 +9,6 @@ import keras
 
 from kformer.decoding.searcher import check_options
 from kformer.export.saved_model.process import write_version
-from kformer.export.saved_model.signatures import EncoderGraph, ForecastGraph, LanguageGraph
-from kformer.export.saved_model.tokenizer import GraphTokenizer
 from kformer.models import Forecaster, TransformerDecoder, TransformerEncoder
 from kformer.text import Tokenizer
 from kformer.utils.checks import check_whole
@@ -228,9 +226,15 @@ def _build(model, tokenizer, search, arguments):
 
 def _graph_of(model, tokenizer, search, arguments):
     """The object that builds the graph of a model."""
+    from kformer.export.saved_model.signatures import EncoderGraph, ForecastGraph, LanguageGraph
+
     if isinstance(model, Forecaster):
         return ForecastGraph(model, arguments["steps"])
-    graph_tokenizer = None if tokenizer is None else GraphTokenizer(tokenizer)
+    graph_tokenizer = None
+    if tokenizer is not None:
+        from kformer.export.saved_model.tokenizer import GraphTokenizer
+
+        graph_tokenizer = GraphTokenizer(tokenizer)
     if isinstance(model, TransformerDecoder):
         return LanguageGraph(model, graph_tokenizer, search)
     special = arguments["special_tokens"]

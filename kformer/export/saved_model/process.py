@@ -39,9 +39,11 @@ def write_version(path, version, build, *, kind, save, options, imports=(), has_
 
     Raises:
         ValueError: the version exists, or is not a whole number.
-        ImportError, OSError, RuntimeError: as `run_process`.
+        ImportError: TensorFlow or tensorflow_text is not installed.
+        OSError, RuntimeError: as `run_process`.
     """
     target = version_folder(path, version)
+    _check_packages(has_texts)
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -55,7 +57,7 @@ def write_version(path, version, build, *, kind, save, options, imports=(), has_
     with tempfile.TemporaryDirectory() as folder:
         save(folder)
         try:
-            run_process(kind, folder, path, options, has_texts)
+            run_process(kind, folder, path, options)
         except RuntimeError as error:
             raise RuntimeError(
                 f"The TensorFlow process that makes the SavedModel failed: {error} If the model "
@@ -65,21 +67,7 @@ def write_version(path, version, build, *, kind, save, options, imports=(), has_
     return target
 
 
-def run_process(kind, folder, path, options, has_texts=True):
-    """Makes a SavedModel in a process with the TensorFlow backend.
-
-    Args:
-        kind: str: "translator", "model", or "run" for a run directory.
-        folder: path. What the process loads.
-        path: path. The model's folder.
-        options: dict of JSON values. The export's arguments, and "imports".
-        has_texts: bool, default `True`. Whether the process needs tensorflow_text.
-
-    Raises:
-        ImportError: a package is not installed.
-        OSError: a file cannot be written.
-        RuntimeError: the process failed. The message is the last line that it wrote.
-    """
+def _check_packages(has_texts):
     for package in ("tensorflow", "tensorflow_text")[: 1 + has_texts]:
         if find_spec(package) is None:
             name = package.replace("_", "-")
@@ -87,6 +75,21 @@ def run_process(kind, folder, path, options, has_texts=True):
                 f"Exporting a SavedModel needs {name}, which is not installed here: run `pip "
                 f"install {name}`."
             )
+
+
+def run_process(kind, folder, path, options):
+    """Makes a SavedModel in a process with the TensorFlow backend.
+
+    Args:
+        kind: str: "translator", "model", or "run" for a run directory.
+        folder: path. What the process loads.
+        path: path. The model's folder.
+        options: dict of JSON values. The export's arguments, and "imports".
+
+    Raises:
+        OSError: a file cannot be written.
+        RuntimeError: the process failed. The message is the last line that it wrote.
+    """
     output = str(pathlib.Path(path).absolute())
     process = subprocess.run(
         [sys.executable, "-m", "kformer.export.saved_model", kind, str(folder), output],

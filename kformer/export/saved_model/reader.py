@@ -3,7 +3,6 @@
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
-from kformer.export.saved_model.graph import import_tensorflow_text
 from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils.checks import check_texts, shown
 from kformer_options.names import numbered
@@ -25,7 +24,13 @@ def open_saved_model(folder):
     Raises:
         ValueError, ImportError, RuntimeError: as `SavedModelTranslator`.
     """
-    import_tensorflow_text()
+    try:
+        import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
+    except ImportError as error:
+        raise ImportError(
+            f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip "
+            "install tensorflow tensorflow-text`."
+        ) from error
     metadata = read_metadata(folder)
     if metadata.get("dtype") == "int8" and not has_int8_products():
         raise RuntimeError(
@@ -164,9 +169,9 @@ class SavedModelTranslator:
         # Only the graph knows how many tokens a text has, so texts are sorted by bytes. An empty
         # text must have a result, too.
         for batch in batches_by_length([1 + len(text) for text in texts], batch_size):
-            asked = {key: [row[index] for index in batch] for key, row in rows.items()}
-            found = self._run(name, [texts[index] for index in batch], n_best, asked)
-            for index, (translation, has_terms) in zip(batch, found, strict=True):
+            inputs = {key: [row[index] for index in batch] for key, row in rows.items()}
+            pairs = self._run(name, [texts[index] for index in batch], n_best, inputs)
+            for index, (translation, has_terms) in zip(batch, pairs, strict=True):
                 if require_terms and not has_terms:
                     raise ValueError(
                         f"The terms of {numbered(first_index + index + 1)} cannot be written: the "
@@ -207,23 +212,23 @@ class SavedModelTranslator:
             rows["terms"] = [[_only_form(term) for term in row] for row in rows["terms"]]
         return rows
 
-    def _run(self, name, texts, n_best, asked):
+    def _run(self, name, texts, n_best, inputs):
         """One call of a signature: of each text a `Translation`, and whether it has its terms."""
         import tensorflow as tf
 
-        if "terms" in asked:
-            most = max(map(len, asked["terms"]))
-            padded = [[*row, *[""] * (most - len(row))] for row in asked["terms"]]
-            asked = {"terms": tf.constant(padded, tf.string, shape=[len(texts), most])}
-        asked = {key: tf.constant(value) for key, value in asked.items()}
-        outputs = self._module.signatures[name](text=tf.constant(texts), **asked)
-        found = {key: value.numpy() for key, value in outputs.items()}
+        if "terms" in inputs:
+            most = max(map(len, inputs["terms"]))
+            padded = [[*row, *[""] * (most - len(row))] for row in inputs["terms"]]
+            inputs = {"terms": tf.constant(padded, tf.string, shape=[len(texts), most])}
+        inputs = {key: tf.constant(value) for key, value in inputs.items()}
+        outputs = self._module.signatures[name](text=tf.constant(texts), **inputs)
+        arrays = {key: value.numpy() for key, value in outputs.items()}
         if n_best == 1:
-            found["translations"] = found["translation"][:, None]
-            found["scores"] = found["score"][:, None]
-        has_terms = found.get("has_terms", [True] * len(texts))
+            arrays["translations"] = arrays["translation"][:, None]
+            arrays["scores"] = arrays["score"][:, None]
+        has_terms = arrays.get("has_terms", [True] * len(texts))
         names = ("translations", "scores", "truncated")
-        rows = zip(*(found[name] for name in names), has_terms, strict=True)
+        rows = zip(*(arrays[name] for name in names), has_terms, strict=True)
         return [
             (
                 Translation(

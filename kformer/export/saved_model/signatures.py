@@ -1,6 +1,6 @@
-"""The graphs of the SavedModels that do not translate: encoders, language models, forecasters.
-TensorFlow only.
-"""
+"""The graphs of the SavedModels that do not translate: encoders, language models, forecasters."""
+
+import tensorflow as tf
 
 from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
@@ -28,15 +28,11 @@ class TokenGraph:
 
     def token_ids(self, token_ids):
         """The signature for int32 ids `[B, S]`, also for no row: outputs by name."""
-        import tensorflow as tf
-
         row = tf.fill([1, tf.shape(token_ids)[1]], self.model.pad_id)
         return _with_a_row(self.from_ids, token_ids, row)
 
     def text(self, text):
         """The signature for a string tensor `[B]`, also for no text: outputs by name."""
-        import tensorflow as tf
-
         return _with_a_row(self.from_text, text, tf.constant([""]))
 
     def build(self):
@@ -73,46 +69,38 @@ class EncoderGraph(TokenGraph):
         self._is_by_token = model.head in (None, "labelling")
 
     def from_ids(self, ids):
-        import tensorflow as tf
-
         limit = self.model.max_length
         truncated = tf.reduce_any(ids[:, limit:] != self.model.pad_id, axis=1)
         return {**self._outputs(ids[:, :limit]), "truncated": truncated}
 
     def from_text(self, text):
-        import tensorflow as tf
-
         text, was_cut = cut_texts(text, self.max_text_bytes)
         rows = self.tokenizer.tokenize(text, side="source", special_tokens=self.special_tokens)
         ids, truncated = padded_rows(rows, self.model.max_length, self.model.pad_id, self.suffix)
-        found = {**self._outputs(ids), "truncated": truncated | was_cut}
+        outputs = {**self._outputs(ids), "truncated": truncated | was_cut}
         if self._is_by_token:
             pieces = self.tokenizer.tokens(ids, side="source")
-            found["tokens"] = tf.where(ids == self.model.pad_id, "", pieces)
-        return found
+            outputs["tokens"] = tf.where(ids == self.model.pad_id, "", pieces)
+        return outputs
 
     def _outputs(self, ids):
         """The head's outputs by name, for ids `[B, S]`, S at most `max_length`."""
-        import tensorflow as tf
-
         length = tf.shape(ids)[1]
         # A layer needs at least one token, also where no row has one.
         padding = [[0, 0], [0, tf.cast(length < 1, tf.int32)]]
         ids = tf.pad(ids, padding, constant_values=self.model.pad_id)
-        found = self.model({"token_ids": ids}, training=False)
+        outputs = self.model({"token_ids": ids}, training=False)
         if self.model.head in ("classification", "labelling"):
-            found = {"probabilities": tf.nn.softmax(found), "label": self._label(found, ids)}
+            outputs = {"probabilities": tf.nn.softmax(outputs), "label": self._label(outputs, ids)}
         else:
             names = {"regression": "values", "embedding": "embedding"}
-            found = {names.get(self.model.head, "hidden_states"): tf.cast(found, tf.float32)}
+            outputs = {names.get(self.model.head, "hidden_states"): tf.cast(outputs, tf.float32)}
         if self._is_by_token:
-            found = {name: value[:, :length] for name, value in found.items()}
-        return found
+            outputs = {name: value[:, :length] for name, value in outputs.items()}
+        return outputs
 
     def _label(self, logits, ids):
         """The most probable class, a number or a name; of padding -1 or an empty name."""
-        import tensorflow as tf
-
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         chosen = best if self.labels is None else tf.gather(tf.constant(self.labels), best)
         if self.model.head != "labelling":
@@ -134,15 +122,11 @@ class LanguageGraph(TokenGraph):
         self.options = options
 
     def from_ids(self, ids):
-        import tensorflow as tf
-
         rows = tf.ragged.boolean_mask(ids, ids != self.model.pad_id)
         ids, scores, truncated = self._continue(rows)
         return {"continuation": ids, "score": scores, "truncated": truncated}
 
     def from_text(self, text):
-        import tensorflow as tf
-
         bound = byte_bound(self.model.max_length, self.options.max_text_bytes)
         text, was_cut = cut_texts(text, bound, from_end=True)
         rows = self.tokenizer.tokenize(text, side="target", special_tokens=False)
@@ -162,8 +146,6 @@ class LanguageGraph(TokenGraph):
             int32 `[B, T]`, float32 `[B]` and boolean `[B]`: the continuation, its score, and
             whether the prompt lost its beginning.
         """
-        import tensorflow as tf
-
         model, options = self.model, self.options
         longest, longest_end = model.prompt_lengths(options)
         lengths = rows.row_lengths()
@@ -177,14 +159,14 @@ class LanguageGraph(TokenGraph):
         count = tf.shape(prompts)[0]
         limits = model.continuation_limits(tf.cast(lengths, tf.int32), options)
         steps = options.max_length + 1
-        found, _ = run_search(
+        result, _ = run_search(
             decoder_for(model), prompts, limits, tf.range(count), options=options, steps=steps
         )
-        best = found.ids[:, 0]
+        best = result.ids[:, 0]
         # The end token and what follows it are not part of the text.
         is_open = tf.cumsum(tf.cast(best == model.end_id, tf.int32), axis=1) < 1
         continuation = tf.where(is_open, best, model.pad_id)
-        return continuation, found.scores[:, 0], truncated
+        return continuation, result.scores[:, 0], truncated
 
 
 class ForecastGraph:
@@ -203,8 +185,6 @@ class ForecastGraph:
 
     def forecast(self, past):
         """The signature for float32 `[B, S, F]`: `forecast` float32 `[B, steps, G]`."""
-        import tensorflow as tf
-
         length, limit = tf.shape(past)[1], self._max_length
         is_empty = "The past has no steps; give one at least."
         is_long = f"The past is longer than the {limit} learned positions; shorten it."
@@ -225,8 +205,6 @@ class ForecastGraph:
 
 def _with_a_row(function, batch, row):
     """What a function that needs at least one row returns for a batch that may have none."""
-    import tensorflow as tf
-
     count = tf.shape(batch)[0]
     filled = tf.concat([batch, row[: tf.cast(count < 1, tf.int32)]], axis=0)
     return {name: value[:count] for name, value in function(filled).items()}

@@ -1,18 +1,19 @@
 """The tokenizer in a TensorFlow graph: the same ids and the same text as `kformer.Tokenizer`.
 
-Only ops of core TensorFlow and of tensorflow-text are used, which TensorFlow Serving links. Both
-are imported when the first tokenizer is made, not with this module."""
+Only ops of core TensorFlow and of tensorflow-text are used, which TensorFlow Serving links. This
+module needs both."""
 
-import functools
 import re
 
-from kformer.export.saved_model.graph import import_tensorflow_text
+import tensorflow as tf
+import tensorflow_text as tf_text
+
 from kformer.text.languages import TAG_PATTERN
 from kformer.text.normalization import SPACE_SIGN
 from kformer.utils.checks import check_choice
 
 
-def GraphTokenizer(tokenizer):  # noqa: N802 - what it makes is an instance of a class
+class GraphTokenizer(tf.Module):
     """A `tf.Module` that tokenizes and detokenizes in a graph.
 
     Assign it to an attribute of the module that is exported, and call its methods in that module's
@@ -33,12 +34,6 @@ def GraphTokenizer(tokenizer):  # noqa: N802 - what it makes is an instance of a
     Args:
         tokenizer: `kformer.Tokenizer`.
 
-    Returns:
-        `tf.Module`.
-
-    Raises:
-        ImportError: tensorflow or tensorflow-text is not installed.
-
     Example:
 
     ```python
@@ -56,36 +51,17 @@ def GraphTokenizer(tokenizer):  # noqa: N802 - what it makes is an instance of a
     tf.saved_model.save(module, "saved_models/echo/1", signatures=back_and_forth)
     ```
     """
-    return _module_class(_GraphTokenizer)(tokenizer)
-
-
-@functools.cache
-def _module_class(methods):
-    """A class that is a `tf.Module`, too, so that a SavedModel stores its tables and models."""
-    import_tensorflow_text()
-    import tensorflow as tf
-
-    class Module(methods, tf.Module):
-        __doc__ = methods.__doc__
-
-    return Module
-
-
-class _GraphTokenizer:
-    """What `GraphTokenizer` makes."""
 
     def __init__(self, tokenizer):
-        import tensorflow as tf
-        import tensorflow_text as tf_text
-
         super().__init__()
         sides = source, target = tokenizer.vocabulary("source"), tokenizer.vocabulary("target")
         models = {
             model: tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
             for model in dict.fromkeys(side.model for side in sides)
         }
-        make = _module_class(_GraphVocabulary)
-        vocabularies = {side: make(side, models[side.model]) for side in dict.fromkeys(sides)}
+        vocabularies = {
+            side: _GraphVocabulary(side, models[side.model]) for side in dict.fromkeys(sides)
+        }
         self._source, self._target = vocabularies[source], vocabularies[target]
         self._prefixes = {"source": tokenizer.source_prefix, "target": tokenizer.target_prefix}
         self._suffixes = {"source": tokenizer.source_suffix, "target": tokenizer.target_suffix}
@@ -99,30 +75,26 @@ class _GraphTokenizer:
             self._unknown_id = tokenizer.unknown_id
 
     def tokenize(self, texts, side="source", special_tokens=True):
-        import tensorflow as tf
-
         vocabulary = self._side(side)
         texts = tf.convert_to_tensor(texts, tf.string)
-        parts = []
+        columns = []
         if side == "source" and self._tags is not None:
             has_tag, tags, texts = self._split_tags(texts)
-            parts.append(tags)
+            columns.append(tags)
         ids = vocabulary.encode(texts)
-        parts.append(ids)
+        columns.append(ids)
         if special_tokens:
             rows = tf.ones([ids.nrows()], tf.bool)
             # A text's own tag replaces the prefix.
-            prefixed = rows if len(parts) == 1 else ~has_tag
-            parts.insert(0, _repeated(self._prefixes[side], prefixed))
-            parts.append(_repeated(self._suffixes[side], rows))
-        return ids if len(parts) == 1 else tf.concat(parts, axis=1)
+            prefixed = rows if len(columns) == 1 else ~has_tag
+            columns.insert(0, _repeated(self._prefixes[side], prefixed))
+            columns.append(_repeated(self._suffixes[side], rows))
+        return ids if len(columns) == 1 else tf.concat(columns, axis=1)
 
     def _split_tags(self, texts):
         """Whether each text begins with a language tag `[B]`, the tag's id `[B, (0 or 1)]`, the
         texts without.
         """
-        import tensorflow as tf
-
         texts = valid_text(texts)
         untagged = tf.strings.regex_replace(texts, TAG_PATTERN, "", replace_global=False)
         sizes = tf.strings.length(texts) - tf.strings.length(untagged)
@@ -148,13 +120,10 @@ class _GraphTokenizer:
         return self._source if is_source else self._target
 
 
-class _GraphVocabulary:
+class _GraphVocabulary(tf.Module):
     """One side: the lists of a `Vocabulary` as tensors, beside its SentencePiece model."""
 
     def __init__(self, vocabulary, sentencepiece):
-        import tensorflow as tf
-        import tensorflow_text as tf_text
-
         super().__init__()
         self._sentencepiece = sentencepiece
         self._normalization = vocabulary.normalization
@@ -179,8 +148,6 @@ class _GraphVocabulary:
 
     def encode(self, texts):
         """Ragged int32 ids `[B, (S)]` of texts `[B]`."""
-        import tensorflow as tf
-
         texts = _replace_all(valid_text(texts), self._normalization.before)
         ids = self._sentencepiece.tokenize(texts)
         if self._id_map is not None:
@@ -189,21 +156,17 @@ class _GraphVocabulary:
 
     def _look_up_unknown(self, texts, ids):
         """As `Vocabulary` does: segments the rows with an unknown id again, into pieces."""
-        import tensorflow as tf
-
         again = tf.reduce_any(ids.with_values(ids.values == self._unknown_id), axis=1)
-        found = self._foreign_pieces.lookup(
+        replaced = self._foreign_pieces.lookup(
             self._piecewise.tokenize(tf.boolean_mask(texts, again)).values
         )
         indices = tf.where(tf.repeat(again, ids.row_lengths()))
         former = tf.gather_nd(ids.values, indices)
-        found = tf.where(former == self._unknown_id, found, former)
-        return ids.with_values(tf.tensor_scatter_nd_update(ids.values, indices, found))
+        replaced = tf.where(former == self._unknown_id, replaced, former)
+        return ids.with_values(tf.tensor_scatter_nd_update(ids.values, indices, replaced))
 
     def decode(self, ids):
         """Texts `[...]` of ids `[..., T]`."""
-        import tensorflow as tf
-
         surfaces = self._look_up(self._surfaces, ids)
         if isinstance(surfaces, tf.RaggedTensor):
             surfaces = surfaces.to_tensor(default_value="")
@@ -218,8 +181,6 @@ class _GraphVocabulary:
         return self._look_up(self._pieces, ids)
 
     def _look_up(self, table, ids):
-        import tensorflow as tf
-
         if isinstance(ids, tf.RaggedTensor):
             return ids.with_flat_values(self._look_up(table, ids.flat_values))
         ids = tf.convert_to_tensor(ids)
@@ -231,8 +192,6 @@ class _GraphVocabulary:
 
 def _repeated(ids, rows):
     """Ragged `[B, (S)]`: the ids in each row that is True, nothing in the others."""
-    import tensorflow as tf
-
     count = tf.reduce_sum(tf.cast(rows, tf.int32))
     added = tf.tile(tf.constant(ids, tf.int32, (len(ids),)), [count])
     return tf.RaggedTensor.from_row_lengths(added, tf.cast(rows, tf.int64) * len(ids))
@@ -240,8 +199,6 @@ def _repeated(ids, rows):
 
 def valid_text(texts):
     """Texts `[...]` with U+FFFD for what is not UTF-8."""
-    import tensorflow as tf
-
     # ICU writes one U+FFFD for each maximal invalid part, as Python does.
     return tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD
@@ -249,8 +206,6 @@ def valid_text(texts):
 
 
 def _replace_all(texts, replacements):
-    import tensorflow as tf
-
     # The rules' replacements have no backslash, which RE2 would read as a reference.
     for literal, replacement in replacements:
         texts = tf.strings.regex_replace(texts, re.escape(literal), replacement)

@@ -1,9 +1,8 @@
-"""The graph of a translator's SavedModel: strings to ids, search, ids to strings.
-
-TensorFlow only."""
+"""The graph of a translator's SavedModel: strings to ids, search, ids to strings."""
 
 import dataclasses
 
+import tensorflow as tf
 from keras import ops
 
 from kformer.decoding import decoder_for
@@ -18,8 +17,8 @@ from kformer.decoding.fast.ops_stored import (
 )
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
-from kformer.export.saved_model.alignment import ALIGNMENT, WordAlignment
-from kformer.export.saved_model.constrained import INPUTS, RowSignatures, check_row_signatures
+from kformer.export.saved_model.alignment import WordAlignment
+from kformer.export.saved_model.constrained import RowSignatures
 from kformer.export.saved_model.graph import (
     cut_texts,
     owning_module,
@@ -27,47 +26,13 @@ from kformer.export.saved_model.graph import (
     signature,
     with_a_row,
 )
+from kformer.export.saved_model.names import DEFAULT_SIGNATURE, INPUTS
 from kformer.models import Ensemble
 from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
-from kformer.utils.checks import check_choice
-from kformer_options.names import named
 
 # Where each length is compiled, sources are padded to a multiple of this number of tokens.
 _LENGTHS = 16
-DEFAULT_SIGNATURE = "serving_default"
-
-
-def check_signatures(names, dtype, model, options):
-    """Checks the signatures that an export is asked for.
-
-    Args:
-        names: sequence of str, or `None` for all.
-        dtype: str. The dtype of the export.
-        model: the model.
-        options: `SearchOptions`.
-
-    Raises:
-        ValueError: an export in that dtype has no signature of a name, the default one is missing,
-            or the search cannot have one.
-    """
-    if names is None:
-        return
-    if isinstance(names, str):
-        raise ValueError(f"signatures must be a list of names, but {names!r} was given.")
-    known = (DEFAULT_SIGNATURE, "n_best", "attention", ALIGNMENT, *INPUTS)
-    for name in names:
-        check_choice(f"A signature of an export in {dtype}", name, known)
-        if name in ("attention", ALIGNMENT) and isinstance(model, Ensemble):
-            raise ValueError(
-                f"An ensemble has no signature {name}, as each of its models attends by itself."
-            )
-    check_row_signatures(names, options)
-    if DEFAULT_SIGNATURE not in names:
-        raise ValueError(
-            f"{named('signatures')} must have {DEFAULT_SIGNATURE}, which servers call by default, "
-            f"but {', '.join(names) or 'nothing'} was given."
-        )
 
 
 class TranslationGraph:
@@ -178,8 +143,8 @@ class TranslationGraph:
             Dict: as of `serving_default`, and `translations` string `[B, N]`, `scores` float32
             `[B, N]`.
         """
-        found = self.translate(text, self.options)
-        return {**self.best(found), "translations": found["texts"], "scores": found["scores"]}
+        result = self.translate(text, self.options)
+        return {**self.best(result), "translations": result["texts"], "scores": result["scores"]}
 
     def attention(self, text):
         """The best translation of each text with the cross-attention behind it.
@@ -191,10 +156,10 @@ class TranslationGraph:
             Dict: `translation` string `[B]`, `source_tokens` string `[B, S]`, `target_tokens`
             string `[B, T]` and `attention` float32 `[B, layers, heads, T, S]`.
         """
-        found = self.translate(text, self.best_one)
-        source_ids, ids = found["source_ids"], found["ids"][:, 0]
+        result = self.translate(text, self.best_one)
+        source_ids, ids = result["source_ids"], result["ids"][:, 0]
         return {
-            "translation": found["texts"][:, 0],
+            "translation": result["texts"][:, 0],
             "source_tokens": self._tokens(source_ids, "source"),
             "target_tokens": self._tokens(ids, "target"),
             "attention": self.source_attention(source_ids, ids),
@@ -204,8 +169,6 @@ class TranslationGraph:
         """The cross-attention behind translations `[B, T]` of sources `[B, S]`: float32 `[B,
         layers, heads, T, S]`.
         """
-        import tensorflow as tf
-
         # Row t of the weights is where the model looked when it predicted token t: its inputs are
         # the tokens before.
         starts = tf.fill([tf.shape(ids)[0], 1], self.model.start_id)
@@ -227,10 +190,10 @@ class TranslationGraph:
         Returns:
             Dict: as `WordAlignment.of_translations`.
         """
-        found = self.translate(text, self.best_one)
+        result = self.translate(text, self.best_one)
         words = WordAlignment(self._own_tokenizer, self._aligned_by, self.model.pad_id)
-        ids = found["source_ids"], found["ids"][:, 0]
-        return {**self.best(found), **words.of_translations(*ids, self.source_attention(*ids))}
+        ids = result["source_ids"], result["ids"][:, 0]
+        return {**self.best(result), **words.of_translations(*ids, self.source_attention(*ids))}
 
     def single(self, text):
         """The best translation of one text, by a search that XLA compiles.
@@ -247,20 +210,18 @@ class TranslationGraph:
 
     def translate(self, text, options, search=None):
         """Everything that a signature may return, for texts `[B]`."""
-        import tensorflow as tf
-
         batch = tf.shape(text)[0]
         # Before the text is tokenized: that takes time and memory in proportion to its length.
         text, was_cut = cut_texts(with_a_row(text), self.max_text_bytes)
         source_ids, lengths, truncated, is_empty = self._source_rows(text)
         # An empty text gets no steps: the others must not wait for what will be thrown away.
         limits = tf.where(is_empty, 0, self._limits(lengths))
-        found = (search or self.search)(source_ids, limits, options)
-        texts = tf.where(is_empty[:, None], "", self.tokenizer.detokenize(found.ids))
-        scores = tf.where(is_empty[:, None], 0.0, found.scores)
+        result = (search or self.search)(source_ids, limits, options)
+        texts = tf.where(is_empty[:, None], "", self.tokenizer.detokenize(result.ids))
+        scores = tf.where(is_empty[:, None], 0.0, result.scores)
         return {
             "source_ids": source_ids[:batch],
-            "ids": found.ids[:batch],
+            "ids": result.ids[:batch],
             "texts": texts[:batch],
             "scores": scores[:batch],
             "truncated": (truncated | was_cut)[:batch],
@@ -270,8 +231,6 @@ class TranslationGraph:
         """Padded ids `[B, S]`, and of each row `[B]`: its number of tokens, whether it was
         truncated, whether it has nothing to translate.
         """
-        import tensorflow as tf
-
         rows = self.tokenizer.tokenize(text)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
         limit = self.model.max_length
@@ -285,8 +244,6 @@ class TranslationGraph:
 
     def _limits(self, lengths):
         """`SearchOptions.limits` for int32 lengths of any shape, in the same 64 bits."""
-        import tensorflow as tf
-
         options = self.options
         ratio = min(options.length_ratio, options.max_length)
         relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + options.length_offset
@@ -295,16 +252,12 @@ class TranslationGraph:
 
     def search(self, source_ids, limits, options, **rows):
         """`SearchResult` for padded ids `[B, S]` and limits `[B]`; `rows` as of the search."""
-        import tensorflow as tf
-
         numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
         arguments = self.decoder, source_ids, limits, numbers
         return run_search(*arguments, options=options, steps=steps, **rows)[0]
 
     def _search_single(self, source_ids, limits, options):
         """As `search` for one row. XLA compiles once for each length, so that is rounded up."""
-        import tensorflow as tf
-
         length = tf.shape(source_ids)[1]
         rounded = tf.minimum(-(-length // _LENGTHS) * _LENGTHS, self.model.max_length)
         rounded = tf.maximum(length, rounded)
@@ -313,8 +266,6 @@ class TranslationGraph:
         return SearchResult(*self._search_compiled(source_ids, limits))
 
     def _prepare_single(self):
-        import tensorflow as tf
-
         if self.ops is None or self.dtype != "float32":
             raise ValueError(
                 "The signature for single texts runs in float32 by this package's own layers, but "
@@ -328,28 +279,24 @@ class TranslationGraph:
         )
 
     def _search_in_static_shapes(self, source_ids, limits):
-        import tensorflow as tf
-
         # The capacity that the longest source of this shape may need depends on the shape alone.
         steps = self._limits(tf.shape(source_ids)[1]) + 1
         decoder = decoder_for(self.model, XlaOps(self.ops))
         with static_shapes():
-            found, _ = run_search(
+            result, _ = run_search(
                 decoder, source_ids, limits, tf.range(1), options=self.best_one, steps=steps
             )
-            return tuple(found)
+            return tuple(result)
 
-    def best(self, found):
+    def best(self, result):
         """What a signature with one translation for each text returns."""
         return {
-            "translation": found["texts"][:, 0],
-            "score": found["scores"][:, 0],
-            "truncated": found["truncated"],
+            "translation": result["texts"][:, 0],
+            "score": result["scores"][:, 0],
+            "truncated": result["truncated"],
         }
 
     def _tokens(self, ids, side):
         """Ids `[B, S]` as pieces, empty strings for padding."""
-        import tensorflow as tf
-
         pieces = self.tokenizer.tokens(ids, side=side)
         return tf.where(ids == self.model.pad_id, "", pieces)

@@ -1,4 +1,4 @@
-"""Documents and terms for clients of a server: many texts, one request to the model at a time."""
+"""Translation of documents and terms for clients of a server, by one request at a time."""
 
 import asyncio
 import time
@@ -12,14 +12,14 @@ from kformer.serving.interface import DeadlineExceeded, TooLarge
 
 
 class _NoAbilities:
-    """The server's requests have no terms: what must occur is masked, and checked."""
+    """A server's model takes no terms: terms of a glossary are masked, and checked."""
 
     def forces(self, terms):
         return False
 
 
 class Documents:
-    """Translates documents in step: what all of them need next is one request to the model.
+    """Translates documents together: the next texts of all of them are one request to the model.
 
     Args:
         ingress: `Ingress`, whose limits of texts and deadline hold.
@@ -68,26 +68,25 @@ class Documents:
             "target_language": self._languages[1],
             "glossary": glossary,
         }
-        works = [
-            translated(text, format_named(format), _NoAbilities(), **options) for text in texts
-        ]
-        found = [None] * len(texts)
+        kind, abilities = format_named(format), _NoAbilities()
+        works = [translated(text, kind, abilities, **options) for text in texts]
+        translations = [None] * len(texts)
         answers = dict.fromkeys(range(len(works)))
         while answers:
-            wanted = {}
+            requests = {}
             for index, answer in answers.items():
-                requests, found[index] = await self._in_thread(_step, works[index], answer)
-                if requests is not None:
-                    wanted[index] = requests
-            answers = await self._answers(wanted) if wanted else {}
+                listed, translations[index] = await self._in_thread(_step, works[index], answer)
+                if listed is not None:
+                    requests[index] = listed
+            answers = await self._answers(requests)
         self._ingress.metrics.answered(
             self._protocol, self._model, self._version, self._count, self._start
         )
-        return found
+        return translations
 
     async def _in_thread(self, *call):
-        """Other requests are answered while a page is read. A thread cannot be stopped: it reads
-        one page alone, so that little is done after the deadline or for a client that left.
+        """Calls a function in a thread, so that other requests are answered meanwhile. A thread
+        cannot be stopped, so a call handles one document: little is computed after the deadline.
         """
         try:
             async with asyncio.timeout(self._deadline - time.monotonic()):
@@ -95,14 +94,17 @@ class Documents:
         except TimeoutError:
             raise DeadlineExceeded("The documents were not read by the deadline.") from None
 
-    async def _answers(self, wanted):
-        """For each document the list of `Answer` to what it wanted."""
-        texts = [request.text for requests in wanted.values() for request in requests]
-        texts, known = list(dict.fromkeys(texts)), {}
+    async def _answers(self, requests):
+        """The list of `Answer` to the requests of each document."""
+        texts = dict.fromkeys(request.text for listed in requests.values() for request in listed)
+        texts, answers = list(texts), {}
         # The client does not know how many sentences its texts have: their number is no error.
         for first in range(0, len(texts), self._max_texts):
-            known |= await self._answers_to(texts[first : first + self._max_texts])
-        return {i: [known[r.text] for r in requests] for i, requests in wanted.items()}
+            answers |= await self._answers_to(texts[first : first + self._max_texts])
+        return {
+            index: [answers[request.text] for request in listed]
+            for index, listed in requests.items()
+        }
 
     async def _answers_to(self, texts):
         """Dict of each text to its `Answer`."""
@@ -114,16 +116,15 @@ class Documents:
             is_part=True,
         )
         self._version, self._count = reply.version, self._count + len(texts)
-        translations, cut = reply.outputs["translation"], reply.outputs["truncated"]
-        found = (text.decode("utf-8", "replace") for text in translations)
+        outputs = zip(reply.outputs["translation"], reply.outputs["truncated"], strict=True)
         return {
-            text: Answer(one_line(translation), bool(was_cut))
-            for text, translation, was_cut in zip(texts, found, cut, strict=True)
+            text: Answer(one_line(translation.decode("utf-8", "replace")), bool(was_cut))
+            for text, (translation, was_cut) in zip(texts, outputs, strict=True)
         }
 
 
 def _step(work, answer):
-    """Sends an answer; returns what is wanted next, and what the document is once it is done."""
+    """Sends an answer: returns the next requests and `None`, or `None` and the translation."""
     try:
         return work.send(answer), None
     except StopIteration as end:

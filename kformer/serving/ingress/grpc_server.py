@@ -1,11 +1,18 @@
 """TensorFlow Serving's gRPC: `PredictionService` and `ModelService`.
 
-The messages are those of the package tensorflow-serving-api."""
+The messages are those of the package tensorflow-serving-api. Only a server with a gRPC port imports
+this module, since it needs gRPC and TensorFlow."""
 
 import logging
 import math
 
+import grpc.aio
 import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
+from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
 from kformer.serving.ingress.ingress import CODES
 from kformer.serving.interface import (
@@ -30,30 +37,21 @@ def make_server(ingress):
 
     Returns:
         `grpc.aio.Server`.
-
-    Raises:
-        ImportError: tensorflow-serving-api is not installed.
     """
-    import grpc.aio
-
     service = _Service(ingress)
     most = ingress.settings.max_body_bytes
     # Without the second option another server could take the same port, and half of the requests.
     server = grpc.aio.server(
         options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)],
-        interceptors=[_keys_of(ingress, service)],
+        interceptors=[_Keys(ingress, service)],
     )
-
-    from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
-    from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
-    from tensorflow_serving.apis.predict_pb2 import PredictRequest
 
     services = {
         "PredictionService": {
             "Predict": (service.predict, PredictRequest),
-            "GetModelMetadata": (service.metadata, GetModelMetadataRequest),
+            "GetModelMetadata": (service.metadata, metadata_pb2.GetModelMetadataRequest),
         },
-        "ModelService": {"GetModelStatus": (service.status, GetModelStatusRequest)},
+        "ModelService": {"GetModelStatus": (service.status, status_pb2.GetModelStatusRequest)},
     }
     for name, methods in services.items():
         # Messages come as bytes: one that cannot be read is the client's error, not the server's.
@@ -66,20 +64,19 @@ def make_server(ingress):
     return server
 
 
-def _keys_of(ingress, service):
-    """What checks the key of each call, before its message is read."""
-    import grpc.aio
+class _Keys(grpc.aio.ServerInterceptor):
+    """Checks the key of each call, before its message is read."""
 
-    class Keys(grpc.aio.ServerInterceptor):
-        async def intercept_service(self, continuation, details):
-            metadata = dict(details.invocation_metadata or ())
-            try:
-                ingress.keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
-            except Unauthorized as error:
-                return grpc.stream_unary_rpc_method_handler(service.refusing(error))
-            return await continuation(details)
+    def __init__(self, ingress, service):
+        self._ingress, self._service = ingress, service
 
-    return Keys()
+    async def intercept_service(self, continuation, details):
+        metadata = dict(details.invocation_metadata or ())
+        try:
+            self._ingress.keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
+        except Unauthorized as error:
+            return grpc.stream_unary_rpc_method_handler(self._service.refusing(error))
+        return await continuation(details)
 
 
 class _Service:
@@ -88,13 +85,12 @@ class _Service:
 
     def guarded(self, method, message_class):
         """A method on bytes: it reads the message, and names errors by code."""
-        import google.protobuf.message
 
         async def call(content, context):
             try:
                 try:
                     message = message_class.FromString(content)
-                except google.protobuf.message.DecodeError:
+                except DecodeError:
                     raise InvalidRequest("The message cannot be read.") from None
                 return (await method(message, context)).SerializeToString()
             except Exception as error:
@@ -114,8 +110,6 @@ class _Service:
         return call
 
     async def _abort(self, error, context):
-        import grpc
-
         self._ingress.metrics.refused(_PROTOCOL, "", error)
         _, code = CODES.get(type(error), (500, "INTERNAL"))
         if hasattr(error, "retry_after"):
@@ -124,8 +118,6 @@ class _Service:
         await context.abort(getattr(grpc.StatusCode, code), str(error))
 
     async def predict(self, message, context):
-        from tensorflow_serving.apis import predict_pb2
-
         name, version = _model_of(message.model_spec)
         signature = message.model_spec.signature_name or DEFAULT_SIGNATURE
         info = self._ingress.engine.metadata(name, version).signature(signature)
@@ -141,20 +133,18 @@ class _Service:
             version=version,
             seconds_left=context.time_remaining(),
         )
-        response = predict_pb2.PredictResponse()
+        response = PredictResponse()
         _write_spec(response.model_spec, name, reply.version, signature)
         for output in sorted(outputs):
             _write_tensor(response.outputs[output], reply.outputs[output])
         return response
 
     async def metadata(self, message, context):
-        from tensorflow_serving.apis import get_model_metadata_pb2
-
         name, version = _model_of(message.model_spec)
         if list(message.metadata_field) != ["signature_def"]:
             raise InvalidRequest("metadata_field must be signature_def.")
         info = self._ingress.engine.metadata(name, version)
-        signatures = get_model_metadata_pb2.SignatureDefMap()
+        signatures = metadata_pb2.SignatureDefMap()
         for key, signature in info.signatures.items():
             written = signatures.signature_def[key]
             written.method_name = _METHOD
@@ -162,16 +152,14 @@ class _Service:
                 _write_info(written.inputs[tensor.name], tensor)
             for tensor in signature.outputs:
                 _write_info(written.outputs[tensor.name], tensor)
-        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        response = metadata_pb2.GetModelMetadataResponse()
         _write_spec(response.model_spec, name, info.version, "")
         response.metadata["signature_def"].Pack(signatures)
         return response
 
     async def status(self, message, context):
-        from tensorflow_serving.apis import get_model_status_pb2
-
         versions = self._ingress.engine.versions(*_model_of(message.model_spec))
-        response = get_model_status_pb2.GetModelStatusResponse()
+        response = status_pb2.GetModelStatusResponse()
         for one in versions:
             status = response.model_version_status.add()
             status.version, status.state = one.version, _STATES[one.state]
@@ -187,8 +175,6 @@ def _model_of(spec):
 
 
 def _read_texts(inputs, name):
-    import tensorflow as tf
-
     if set(inputs) != {name}:
         raise InvalidRequest(f"The signature has the input {name} and no other.")
     tensor = inputs[name]
@@ -209,8 +195,6 @@ def _write_spec(spec, name, version, signature):
 
 
 def _write_tensor(tensor, rows):
-    import tensorflow as tf
-
     for size in rows.shape:
         tensor.tensor_shape.dim.add().size = size
     if rows.dtype == object:
@@ -222,8 +206,6 @@ def _write_tensor(tensor, rows):
 
 
 def _write_info(written, info):
-    import tensorflow as tf
-
     written.name, written.dtype = info.tensor, tf.as_dtype(info.dtype).as_datatype_enum
     for size in info.shape:
         written.tensor_shape.dim.add().size = size

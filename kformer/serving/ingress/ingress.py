@@ -1,4 +1,4 @@
-"""What every protocol does with a request: limits, keys, admission, deadline, metrics."""
+"""The common part of all protocols: limits, keys, admission, deadline, metrics."""
 
 import asyncio
 import contextlib
@@ -113,8 +113,7 @@ class Ingress:
 
     @contextlib.contextmanager
     def document(self):
-        """A context of a client's request that asks the model several times, and works in between:
-        the drain waits for it.
+        """A context of a request that calls the model several times; the drain waits for its end.
 
         Raises:
             Draining: the server is ending.
@@ -146,10 +145,10 @@ class Ingress:
         return self.glossaries[name]
 
     async def drain(self, seconds):
-        """Takes nothing new, and returns when the documents in flight are done.
+        """Accepts nothing new, and returns when the documents in flight are done.
 
         Args:
-            seconds: float. It waits no longer.
+            seconds: float. Maximum of the wait.
         """
         self.is_draining = True
         with contextlib.suppress(TimeoutError):
@@ -169,7 +168,7 @@ class Ingress:
             return await self.engine.run(request)
 
     def _look_at_rates(self):
-        """Asks the engine now and then how fast it is, for the admission."""
+        """Updates the rates of the admission, at most once a second."""
         now = time.monotonic()
         if now - self._rates_at < _RATES_EVERY_S or (self._looking and not self._looking.done()):
             return

@@ -8,7 +8,6 @@ import pytest
 
 import kformer
 from kformer.data import alignment_error_rate
-from kformer.export.saved_model.alignment import WordAlignment
 from kformer.text.words import TokenWords, split_words
 
 FROZEN = pathlib.Path(__file__).parents[2] / "frozen_run"
@@ -79,6 +78,8 @@ def test_words_of_several_pieces_and_other_scripts(kind):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("a SavedModel is made by TensorFlow")
     import tensorflow as tf
+
+    from kformer.export.saved_model.alignment import WordAlignment
 
     pairs = kformer.examples.generate_pairs(300, seed=1)
     texts = [f"{pair.target} {pair.source}" for pair in pairs]
