@@ -261,7 +261,7 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
         (
             decoder,
             {"max_new_tokens": 8.5},
-            "max_new_tokens must be a whole number of at least 1, but 8.5",
+            "max_new_tokens must be a whole number from 1 to 23, but 8.5",
         ),
         (
             decoder,
