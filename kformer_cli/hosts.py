@@ -18,8 +18,7 @@ from kformer_cli.environment import value_of
 from kformer_options.child_process import environment
 from kformer_options.host_addresses import seconds_to_meet
 
-# The file descriptors that a child has from its parent, with commas between them: standard output,
-# standard error, and a pipe that is closed when the parent ends.
+# The file descriptors of the parent's standard output and standard error, for the child: "5,6".
 _DESCRIPTORS = "KFORMER_HOST_DESCRIPTORS"
 _KEPT_LINES = 200
 # What JAX writes before it ends a process: hosts that sent no sign of life, the first host, hosts
@@ -48,7 +47,8 @@ def run_as_child(arguments):
     """Runs a command as a child process, passes signals on, and explains the child's end.
 
     The child has standard output and standard error as they are. What its libraries write in C++
-    goes to a pipe, so that no stack trace stands in front of the explanation.
+    goes to a pipe, so that no stack trace stands in front of the explanation. Its standard input
+    ends when this process does.
 
     Args:
         arguments: list of str, the command line.
@@ -56,19 +56,19 @@ def run_as_child(arguments):
     Returns:
         int. The exit code.
     """
-    log, log_of_child = os.pipe()
-    life_of_child, life = os.pipe()
     streams = [os.dup(descriptor) for descriptor in (1, 2)]
-    passed = *streams, life_of_child
     child = subprocess.Popen(
         [sys.executable, "-m", "kformer_cli", *arguments],
-        env=environment(**{_DESCRIPTORS: ",".join(map(str, passed))}),
-        stdout=log_of_child,
-        stderr=log_of_child,
-        pass_fds=passed,
+        env=environment(**{_DESCRIPTORS: ",".join(map(str, streams))}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        pass_fds=streams,
         process_group=0,  # So that Ctrl-C comes once, from here.
     )
-    for descriptor in (log_of_child, *passed):
+    for descriptor in streams:
         os.close(descriptor)
     sent = set()
 
@@ -77,14 +77,11 @@ def run_as_child(arguments):
         child.send_signal(number)
 
     former = {number: signal.signal(number, send) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with open(log, encoding="utf-8", errors="replace") as file:
-            lines = collections.deque(file, _KEPT_LINES)
-        code = child.wait()
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-        os.close(life)
+    lines = collections.deque(child.stdout, _KEPT_LINES)
+    code = child.wait()
+    for number, handler in former.items():
+        signal.signal(number, handler)
+    child.stdin.close()
     if code >= 0:
         return code
     if -code in sent:
@@ -112,31 +109,26 @@ def explanation(log, number, arguments):
             "command on each, with its own --host-index, and see that all reach the port of the "
             "first."
         )
-    again = (
-        f"start the same command with --resume on all hosts once it is back; {_where(arguments)}"
-    )
-    if found := _SILENT.search(log):
-        lost = found[1].split()
-        whom = f"Hosts {' and '.join(lost)} no longer answer" if lost[1:] else ""
-        return f"{whom or f'Host {lost[0]} no longer answers'}: {again}"
-    if _FIRST_IS_LOST.search(log):
-        return f"Host 0 no longer answers: {again}"
-    name = signal.Signals(number).name
-    again = f"start the same command with --resume; {_where(arguments)}"
-    return f"The training was ended by {name}: {again}"
-
-
-def _where(arguments):
-    """Where a resumed training goes on."""
     run = value_of("--output", arguments) or "RUN"
-    steps = [
-        int(path.name.removeprefix("step-"))
-        for path in pathlib.Path(run, "checkpoints").glob("step-*")
-        if path.name.removeprefix("step-").isdecimal()
+    names = [
+        path.name.partition("-")[2] for path in pathlib.Path(run, "checkpoints").glob("step-*")
     ]
-    if not steps:
-        return f"{run} has no checkpoint yet, so the training begins at step 0."
-    return f"the training goes on from step {max(steps):,} of {run}."
+    steps = [int(name) for name in names if name.isdecimal()]
+    where = f"{run} has no checkpoint yet, so the training begins at step 0."
+    if steps:
+        where = f"the training goes on from step {max(steps):,} of {run}."
+    lost = ""
+    if match := _SILENT.search(log):
+        numbers = match[1].split()
+        lost = f"Host {numbers[0]} no longer answers"
+        if numbers[1:]:
+            lost = f"Hosts {' and '.join(numbers)} no longer answer"
+    elif _FIRST_IS_LOST.search(log):
+        lost = "Host 0 no longer answers"
+    if lost:
+        return f"{lost}: start the same command with --resume on all hosts once it is back; {where}"
+    name = signal.Signals(number).name
+    return f"The training was ended by {name}: start the same command with --resume; {where}"
 
 
 def take_streams():
@@ -148,13 +140,13 @@ def take_streams():
     descriptors = os.environ.get(_DESCRIPTORS)
     if descriptors is None:
         return False
-    output, errors, life = map(int, descriptors.split(","))
+    output, errors = map(int, descriptors.split(","))
     encoding = sys.stderr.encoding
     sys.stdout = open(output, "w", encoding=encoding)  # noqa: SIM115
     sys.stderr = open(errors, "w", encoding=encoding, buffering=1)  # noqa: SIM115
 
     def wait():
-        os.read(life, 1)
+        sys.stdin.read()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

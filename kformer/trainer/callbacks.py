@@ -48,7 +48,8 @@ class _Divergence(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         # The loss of one batch may be no number without harm: loss scaling leaves its update out.
-        if np.isfinite(logs["batch_loss"]) or _are_finite(self.model.trainable_variables):
+        values = map(keras.ops.convert_to_numpy, self.model.trainable_variables)
+        if np.isfinite(logs["batch_loss"]) or all(np.isfinite(value).all() for value in values):
             return
         self._history.write()
         remedy = f"a {named('learning_rate')} below {self._options.learning_rate:g}"
@@ -59,10 +60,6 @@ class _Divergence(keras.callbacks.Callback):
             f"{float(logs['batch_loss'])}, and the weights are not numbers any more. Begin a new "
             f"training with {remedy}."
         )
-
-
-def _are_finite(variables):
-    return all(np.isfinite(keras.ops.convert_to_numpy(value)).all() for value in variables)
 
 
 def best_model(path, hosts, *arguments):
@@ -76,26 +73,26 @@ def best_model(path, hosts, *arguments):
     return (BestModel if hosts.is_first else _UnsavedModel)(path, *arguments)
 
 
-def training_callbacks(path, ready, best, hosts, own_folder, general):
+def training_callbacks(path, prepared, best, hosts, folder_of_host, general):
     """The callbacks of a training, the checkpoint last.
 
     Args:
         path: `pathlib.Path` of the run directory.
-        ready: the prepared training.
+        prepared: `Prepared`.
         best: `BestModel`.
         hosts: `Hosts`.
-        own_folder: `pathlib.Path`. A folder for what this host writes if it is not the first.
+        folder_of_host: `pathlib.Path`. A folder for what this host writes if it is not the first.
         general: the batches of the general validation set, or `None`.
 
     Returns:
         `StepHistory`, and a list with it and all others.
     """
-    options, train, state = ready.options, ready.train, ready.state
+    options, train, state = prepared.options, prepared.train, prepared.state
     is_first = hosts.is_first
     if not is_first and state is not None:
-        shutil.copy(path / "history.csv", own_folder)
+        shutil.copy(path / "history.csv", folder_of_host)
     history = StepHistory(
-        path if is_first else own_folder,
+        path if is_first else folder_of_host,
         resume_from=state,
         count_tokens=lambda step: train.count_tokens(step - 1),
     )
@@ -105,7 +102,7 @@ def training_callbacks(path, ready, best, hosts, own_folder, general):
         keep=options.keep,
         resume_from=state,
         history=history,
-        data=data_of(train, ready.valid, ready.general),
+        data=data_of(train, prepared.valid, prepared.general),
     )
     callbacks = [history, _Divergence(history, options), best, checkpoint]
     if devices_in_use() > 1:

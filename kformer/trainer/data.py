@@ -51,24 +51,23 @@ def count_pairs(options):
         for path, side in zip(paths, ("source", "target"), strict=True):
             check_readable(str(path), side)
         counts = [count_lines(str(path)) for path in paths]
-        for path, count in zip(paths, counts, strict=True):
-            if count == 0:
-                raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
+        if 0 in counts:
+            path = paths[counts.index(0)]
+            raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
         count = check_same_length(f"'{paths[0]}'", counts[0], f"'{paths[1]}'", counts[1])
     return count
 
 
 def validation_lines(options):
-    """Yields the source lines and then the target lines of the validation set.
+    """Returns the source lines and the target lines of the validation set.
 
     Args:
         options: `TrainOptions`.
 
-    Yields:
-        List of str, twice.
+    Returns:
+        List of two lists of str.
     """
-    for path in (options.valid_source, options.valid_target):
-        yield read_lines(path, "validation")
+    return [read_lines(path, "validation") for path in (options.valid_source, options.valid_target)]
 
 
 def load_teachers(path, options, hosts):
@@ -192,7 +191,7 @@ class TextOfTraining:
         options: `TrainOptions`.
         tokenizer: `Tokenizer`.
         max_length: int. The longest sequence in tokens.
-        report: function that takes a sentence.
+        reports: `Reports`.
         hosts: `Hosts`. The first prepares the text, the others read it; each reads the files, too,
             to see that they are the same.
 
@@ -200,16 +199,16 @@ class TextOfTraining:
         ValueError: a host has another text.
     """
 
-    def __init__(self, path, options, tokenizer, max_length, report, hosts):
+    def __init__(self, path, options, tokenizer, max_length, reports, hosts):
         self._path, self._tokenizer, self._hosts = path, tokenizer, hosts
-        self._max_length, self._report = max_length, report
+        self._max_length, self._reports = max_length, reports
         self.corpus = self._prepared("training", options.train_source, options.train_target)
         if options.general_source is not None:
             general = self._prepared("general", options.general_source, options.general_target)
             share = options.general_share or default_of("general_share")
             self.corpus = MixedCorpus(self.corpus, general, share, options.seed or 0)
             sample = f"a new sample of {general.num_pairs:,} in every epoch"
-            report(f"general: {counted(self.corpus.num_general, 'pair')}, {sample}")
+            reports.setting(f"general: {counted(self.corpus.num_general, 'pair')}, {sample}")
 
     def _prepared(self, what, source, target):
         text, folder = (str(source), str(target), self._tokenizer), self._path / "data"
@@ -218,8 +217,8 @@ class TextOfTraining:
                 *text,
                 folder,
                 max_length=self._max_length,
-                report=self._report,
-                progress=Progress(what="pairs prepared", name="data", report=self._report),
+                report=self._reports.setting,
+                progress=Progress(what="pairs prepared", name="data", report=self._reports.outcome),
             )
         )
         if self._hosts.count == 1:
@@ -269,22 +268,23 @@ class TextOfTraining:
             noise["soft_targets"] = self._soft_targets(options, teachers)
         if options.guided_alignment:
             noise["alignments"] = self._alignments(options)
-        seed = (
-            options.seed or 0
-        )  # The batches need a seed even if the dropout of a trained model keeps its own.
-        train = ParallelDataset.from_prepared(
-            self.corpus, **settings, **noise, max_shapes=max_shapes, seed=seed
-        )
-        self._report(f"data: {train.summary()}")
+        # The batches need a seed even if the dropout of a trained model keeps its own.
+        settings_of_training = {**noise, "max_shapes": max_shapes, "seed": options.seed or 0}
+        train = ParallelDataset.from_prepared(self.corpus, **settings, **settings_of_training)
+        self._reports.outcome(f"data: {train.summary()}")
         settings |= {"max_shapes": min(max_shapes, _VALIDATION_SHAPES), "shuffle": False}
-        return train, *(
-            None
-            if source is None
-            else ParallelDataset.from_prepared(self._prepared(what, source, target), **settings)
-            for what, source, target in (
-                ("validation", options.valid_source, options.valid_target),
-                ("general validation", options.general_valid_source, options.general_valid_target),
-            )
+
+        def validation(what, source, target):
+            if source is None:
+                return None
+            return ParallelDataset.from_prepared(self._prepared(what, source, target), **settings)
+
+        return (
+            train,
+            validation("validation", options.valid_source, options.valid_target),
+            validation(
+                "general validation", options.general_valid_source, options.general_valid_target
+            ),
         )
 
     def _alignments(self, options):
@@ -301,7 +301,7 @@ class TextOfTraining:
                 return
             if given == "auto":
                 count = counted(len(sides[0]), "pair")
-                self._report(f"alignment: a statistical aligner reads {count} ...")
+                self._reports.setting(f"alignment: a statistical aligner reads {count} ...")
                 words = align_words(*sides)
             else:
                 words = read_pharaoh(given, *sides)
@@ -311,7 +311,7 @@ class TextOfTraining:
         self._hosts.first(align)
         found = TokenAlignments(self.corpus, self._tokenizer, *sides, read_pharaoh(path, *sides))
         share = found.num_aligned / self.corpus.num_target_tokens
-        self._report(f"alignment: {share:.0%} of the target tokens have a source token")
+        self._reports.setting(f"alignment: {share:.0%} of the target tokens have a source token")
         return found
 
     def _soft_targets(self, options, teachers):
@@ -319,15 +319,17 @@ class TextOfTraining:
         folder = self._path / _SOFT_TARGETS
         if teachers:
             count = f"{len(teachers)} teachers" if len(teachers) > 1 else "the teacher"
-            self._report(
+            self._reports.setting(
                 f"teachers: asking {count} about "
                 f"{counted(self.corpus.num_target_tokens, 'token')} ..."
             )
-            progress = Progress(what="pairs looked at", name="teachers", report=self._report)
+            progress = Progress(
+                what="pairs looked at", name="teachers", report=self._reports.setting
+            )
             soft_targets(teachers, self.corpus, folder, progress=progress)
         found = SoftTargets(folder, self.corpus)
         weight = options.teacher_weight
-        self._report(
+        self._reports.setting(
             f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} "
             "the given word"
         )

@@ -30,6 +30,7 @@ from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker
 from kformer.trainer.jobs import Jobs
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
 from kformer.trainer.taught_text import BEAM_SIZE
+from kformer.trainer.training import locked_run
 from kformer.training.defaults import count_steps
 from kformer.training.options import TrainOptions, check_options
 from kformer.utils import files
@@ -89,33 +90,31 @@ class Part(NamedTuple):
     make: Callable[[], object]
 
 
-def has_parts(path, given):
+def has_parts(path, options):
     """Whether a training is made of parts, or the one that is there already.
 
     Args:
         path: `pathlib.Path` of the run directory.
-        given: dict of the given options.
+        options: dict of the options that are set.
 
     Returns:
         bool.
     """
-    return (given.get("effort") or 1) != 1 or (path / PARTS / PLAN_FILE).exists()
+    return (options.get("effort") or 1) != 1 or (path / PARTS / PLAN_FILE).exists()
 
 
-def train_parts(path, given, resume, report, show_progress, train, jobs=1):
-    """Trains by an effort of 2 or 3, or goes on with such a training.
+def train_effort(path, options, resume, reports, jobs=1):
+    """Trains by an effort of 2 or 3, or resumes such a training.
 
     From the first teacher on, the run directory can be used: it has that teacher, then the student,
     and in the end the part that translates the validation set best.
 
     Args:
         path: `pathlib.Path` of the run directory.
-        given: dict of the given options.
+        options: dict of the options that are set.
         resume: bool. Whether a training there may be resumed.
-        report: function that takes a sentence.
-        show_progress: bool. As for `train_run`.
-        train: `train_run`.
-        jobs: int, default 1. As for `train_run`.
+        reports: `Reports`.
+        jobs: int, default 1. The trainings at once.
 
     Returns:
         `TrainResult` of the last training, with the path of the run directory.
@@ -123,70 +122,73 @@ def train_parts(path, given, resume, report, show_progress, train, jobs=1):
     Raises:
         ValueError: as `train_run`.
     """
-    parts = path / PARTS
-    is_new = not (parts / PLAN_FILE).exists()
+    with locked_run(path):
+        folder = path / PARTS
+        is_new = not (folder / PLAN_FILE).exists()
+        options = _settled(path, options, resume, is_new)
+        parts = Parts(path, options, count_pairs(options), reports, jobs)
+        try:
+            if is_new:
+                write_plan(folder, options)
+            parts.prepare()
+        except Exception:
+            if is_new:  # So that the same command works once the error is corrected.
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return parts.run()
+
+
+def _settled(path, options, resume, is_new):
+    """The checked `TrainOptions` of the whole training."""
     if is_new:
         if (config := stored_config(path, resume)) is not None:
-            resume_options(config["training"], given, path)  # It refuses another effort.
-        options = TrainOptions(**given)
+            resume_options(config["training"], options, path)  # It refuses another effort.
+        settled = TrainOptions(**options)
     elif not resume:
         raise training_exists(path)
     else:
-        options = _resumed(read_plan(parts), given, path)
-    check_options(options)
-    for text in (options.monolingual_source, options.monolingual_target):
+        plan = read_plan(path / PARTS)
+        for name in ("epochs", "steps"):
+            if options.get(name, plan.get(name)) != plan.get(name):
+                raise ValueError(
+                    f"The parts of the training in {path} are as long as it began with: leave "
+                    f"{name} out, or begin a new training in another folder."
+                )
+        settled = resume_options(plan, options, path)
+    check_options(settled)
+    for text in (settled.monolingual_source, settled.monolingual_target):
         if text is not None:
             read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
-    if options.guided_alignment is not None:
-        check_alignments(options)
-    training = _Parts(path, options, count_pairs(options), report, show_progress, train, jobs)
-    try:
-        if is_new:
-            write_plan(parts, options)
-        training.prepare()
-    except Exception:
-        if is_new:  # So that the same command works once the error is corrected.
-            shutil.rmtree(parts, ignore_errors=True)
-        raise
-    return training.run()
+    if settled.guided_alignment is not None:
+        check_alignments(settled)
+    return settled
 
 
-def _resumed(stored, given, path):
-    for name in ("epochs", "steps"):
-        if given.get(name, stored.get(name)) != stored.get(name):
-            raise ValueError(
-                f"The parts of the training in {path} are as long as it began with: leave {name} "
-                "out, or begin a new training in another folder."
-            )
-    return resume_options(stored, given, path)
-
-
-class _Parts:
+class Parts:
     """The parts of a training, each of which is made once.
 
     Args:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
         num_pairs: int. The lines of the training text.
-        report, show_progress, train, jobs: as for `train_parts`.
+        reports, jobs: as for `train_effort`.
     """
 
-    def __init__(self, path, options, num_pairs, report, show_progress, train, jobs=1):
+    def __init__(self, path, options, num_pairs, reports, jobs=1):
         self._folder, self._options, self._num_pairs = path / PARTS, options, num_pairs
-        self._effort, self._report = EFFORTS[options.effort], report
-        self._num_jobs, self._jobs = jobs, Jobs(jobs)
-        train = train if jobs == 1 else self._jobs.train
-        settings = report, show_progress, train, jobs > 1
-        self._maker = PartMaker(path, options, num_pairs, *settings)
+        self._num_jobs, self._jobs, self._report = jobs, Jobs(jobs), reports.outcome
+        self._maker = PartMaker(path, options, num_pairs, reports, self._jobs)
 
     def prepare(self):
         """Trains the tokenizer and measures the speed, unless that was done before."""
-        texts = self._checksums()
+        names = ("train_source", "train_target", "monolingual_source", "monolingual_target")
+        paths = {name: getattr(self._options, name) for name in names}
+        texts = {name: file_checksum(path) for name, path in paths.items() if path is not None}
         self._maker.provide_tokenizer()
         if "speed" not in self._done():
             self._report("effort: measuring the speed of a training ...")
             self._note("speed", {**self._maker.measure_speed(), "checksums": texts})
-        elif self._done()["speed"].get("checksums", texts) != texts:  # Older ones have none.
+        elif self._done()["speed"]["checksums"] != texts:
             raise ValueError(
                 f"The text is not that which the training in {self._folder.parent} began with: put "
                 "it back, or begin a new training in another folder."
@@ -194,76 +196,62 @@ class _Parts:
         self._maker.measured = self._done()["speed"]
         self._maker.publish_taken()  # Now that nothing is wrong with the text and the options.
 
-    def _checksums(self):
-        """Those of the training's texts: of each file's option the checksum."""
-        names = ("train_source", "train_target", "monolingual_source", "monolingual_target")
-        paths = {name: getattr(self._options, name) for name in names}
-        return {name: file_checksum(path) for name, path in paths.items() if path is not None}
-
     def run(self):
         """After `prepare`: makes each part that is not made yet. Returns the `TrainResult`."""
-        parts, done = self._parts, self._done()
+        done = self._done()
         if len(done) == 1:
             self._report(self._forecast())
-        for stage, group in itertools.groupby(parts, lambda part: part.stage):
+        for stage, group in itertools.groupby(self._parts, lambda part: part.stage):
             missing = [part for part in group if part.name not in done]
             begun = {part.name for part in missing if (self._folder / part.name).exists()}
-            if self._at_once(stage) == 1:
-                for part in missing:
-                    self._announce([part])
-                    began = time.perf_counter()
-                    part.make()
-                    self._note_time(part, time.perf_counter() - began, begun)
-            elif missing:
+            if self._at_once(stage) > 1 and missing:
                 self._announce(missing)
                 for part, seconds in self._jobs.make(missing):
                     self._note_time(part, seconds, begun)
                     self._report(f"effort: {part.name} is done")
+                continue
+            for part in missing:
+                self._announce([part])
+                start = time.perf_counter()
+                part.make()
+                self._note_time(part, time.perf_counter() - start, begun)
         return self._maker.result()
 
     def _announce(self, parts):
-        """Says which parts are made now, and how much time is left."""
+        """Reports which parts are made now, and how much time is left."""
         numbers = {part.name: number for number, part in enumerate(self._parts, 1)}
         first = numbers[parts[0].name]
         left = _duration(self._seconds(self._parts[first - 1 :]))
         if parts[1:]:
-            which = ", ".join(part.name for part in parts)
-            self._report(
-                f"effort: {len(parts)} of {len(numbers)} parts ({which}), {self._num_jobs} at "
-                f"once; {left} left"
-            )
+            names = ", ".join(part.name for part in parts)
+            which = f"{len(parts)} of {len(numbers)} parts ({names}), {self._num_jobs} at once"
         else:
-            self._report(f"effort: part {first} of {len(numbers)}, {parts[0].what}; {left} left")
+            which = f"part {first} of {len(numbers)}, {parts[0].what}"
+        self._report(f"effort: {which}; {left} left")
 
     def _forecast(self):
-        speed = self._maker.measured["tokens_per_second"]
-        whole, one = _duration(self._seconds(self._parts)), _duration(self._one / speed)
+        """The sentence on the time of the whole training, and of a training with effort 1."""
+        options, measured = self._options, self._maker.measured
+        epochs = options.epochs if options.steps else measured["epochs"]
+        steps = count_steps(options.steps, epochs, measured["steps_per_epoch"])
+        speed = measured["tokens_per_second"]
+        whole = _duration(self._seconds(self._parts))
+        one = _duration(steps * self._maker.step_tokens / speed)
         return (
             f"effort: {len(self._parts)} parts, {whole} on this machine, where effort 1 takes "
             f"{one} ({speed:,.0f} target tokens per second)"
         )
 
-    @property
-    def _one(self):
-        """The target tokens that effort 1 sees."""
-        options, measured = self._options, self._maker.measured
-        epochs = options.epochs if options.steps else measured["epochs"]
-        steps = count_steps(options.steps, epochs, measured["steps_per_epoch"])
-        return steps * self._step_tokens
-
-    @property
-    def _step_tokens(self):
-        return self._maker.measured["epoch_tokens"] / self._maker.measured["steps_per_epoch"]
-
     @functools.cached_property
     def _parts(self):
-        effort, make, options = self._effort, self._maker, self._options
+        make, options = self._maker, self._options
+        effort = EFFORTS[options.effort]
         texts = [options.monolingual_source, options.monolingual_target]
         alone = sum(count_lines(str(path)) for path in texts if path is not None) / self._num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
-        epoch = self._maker.measured["epoch_tokens"]
+        epoch = make.measured["epoch_tokens"]
         whole = make.measured["epochs"] * epoch
-        most = (options.steps or math.inf) * self._step_tokens  # Of each training.
+        most = (options.steps or math.inf) * make.step_tokens  # Of each training.
         parts = []
 
         def add(name, what, stage, count, cost, function):
@@ -303,23 +291,21 @@ class _Parts:
         """The seconds that parts take: by the measured speed, corrected by the trainings before."""
         done = self._done()
         speed = self._maker.measured["tokens_per_second"]
-        known = [part for part in self._parts if part.stage in _TRAININGS and done.get(part.name)]
-        expected = sum(part.cost for part in known) / speed
-        factor = sum(done[part.name] for part in known) / expected if known else 1.0
+        trained = [part for part in self._parts if part.stage in _TRAININGS and done.get(part.name)]
+        expected = sum(part.cost for part in trained) / speed
+        factor = sum(done[part.name] for part in trained) / expected if trained else 1.0
         missing = [part for part in parts if part.name not in done]
-        stages = itertools.groupby(missing, lambda part: part.stage)
-        return sum(self._cost(stage, list(group)) for stage, group in stages) / speed * factor
+        cost = 0.0
+        for stage, group in itertools.groupby(missing, lambda part: part.stage):
+            busy = [0.0] * self._at_once(stage)
+            for part in group:  # Each begins as soon as another has ended.
+                busy[busy.index(min(busy))] += part.cost
+            cost += max(busy)
+        return cost / speed * factor
 
     def _at_once(self, stage):
         """How many parts of a stage are made at once."""
         return self._num_jobs if stage in _TRAININGS else 1
-
-    def _cost(self, stage, parts):
-        """The cost of a stage, of which some parts are made at once."""
-        busy = [0.0] * self._at_once(stage)
-        for part in parts:  # Each begins as soon as another has ended.
-            busy[busy.index(min(busy))] += part.cost
-        return max(busy)
 
     def _done(self):
         path = self._folder / "done.json"

@@ -1,7 +1,6 @@
 """How the parts of `kformer train --effort 2` and 3 are made."""
 
 import csv
-import functools
 import pathlib
 import shutil
 
@@ -11,14 +10,13 @@ from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
 from kformer.text import Tokenizer
 from kformer.trainer.data import count_pairs, validation_lines
-from kformer.trainer.jobs import PROGRESS
-from kformer.trainer.result import TrainResult
 from kformer.trainer.resume import read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.speed import measure_speed
 from kformer.trainer.taken_teachers import take_teachers
 from kformer.trainer.taught_text import TaughtText
 from kformer.trainer.tokenizer import provide_tokenizer
+from kformer.trainer.training import Reports, TrainResult
 from kformer.training.averages import average_runs
 from kformer.training.defaults import choose_dropout, choose_ema
 from kformer.training.options import TrainOptions
@@ -34,8 +32,6 @@ from kformer_options.wording import counted
 LAST_EPOCHS, _LAST_RATE, _LAST_COOLDOWN = 8 / 28, 0.6, 0.5
 # A student sees more texts than its teachers did, so it needs less dropout.
 _LESS_DROPOUT, _LEAST_DROPOUT = 0.2, 0.1
-# How the sentences begin that tell what became of a training.
-_OUTCOMES = ("data:", "resume:", "stopped", "best:", "search:", "Ctrl-C", "SIGTERM", *PROGRESS)
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 
 
@@ -46,20 +42,23 @@ class PartMaker:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
         num_pairs: int. The lines of the training text.
-        report, show_progress, train: as for `kformer.trainer.effort.train_parts`.
-        with_names: bool, default `False`. Whether what a training says begins with the name of its
-            part, since several say something at once.
+        reports: `Reports`.
+        jobs: `Jobs`, which trains.
 
     Attributes:
         measured: dict. What `measure_speed` returned, which the parts need.
     """
 
-    def __init__(self, path, options, num_pairs, report, show_progress, train, with_names=False):
+    def __init__(self, path, options, num_pairs, reports, jobs):
         self._path, self._folder = path, path / PARTS
         self._options, self._num_pairs = options, num_pairs
-        self._report, self._show_progress, self._train = report, show_progress, train
-        self._with_names = with_names
+        self._reports, self._report, self._jobs = reports, reports.outcome, jobs
         self._result, self.measured = None, None
+
+    @property
+    def step_tokens(self):
+        """The target tokens of a step of effort 1 (float)."""
+        return self.measured["epoch_tokens"] / self.measured["steps_per_epoch"]
 
     def provide_tokenizer(self):
         """Trains the tokenizer of all models, finds it, or takes it with the teachers of a run."""
@@ -68,7 +67,7 @@ class PartMaker:
             taken = take_teachers(run, self._folder, self._options)
             taken.save(tokenizer)  # Last, since it tells that all is taken.
         tokenizer = provide_tokenizer(
-            self._folder, self._options, None, True, self._num_pairs, self._report
+            self._folder, self._options, None, True, self._num_pairs, self._reports.setting
         )
         if not tokenizer.joint:
             tokenizer.swapped().save(self._folder / "swapped-tokenizer")
@@ -83,7 +82,7 @@ class PartMaker:
         options = {name: getattr(self._options, name) for name in TRAINING}
         unused = ("valid_source", "valid_target", "guided_alignment", *OF_THE_VALIDATION)
         options |= self._shared() | dict.fromkeys(unused)
-        return measure_speed(self._folder / "speed", options, self._train)
+        return measure_speed(self._folder / "speed", options, self._jobs.train)
 
     def teacher(self, share, direction, number):
         """Trains a teacher.
@@ -248,20 +247,22 @@ class PartMaker:
             # The likelihood of what people wrote falls while a student learns to write as its
             # teachers do.
             options["select"] = "bleu"
-        given = {key: value for key, value in options.items() if value is not None}
-        report = functools.partial(self._report_of, name)
-        settings = {"report": report, "show_progress": self._show_progress}
+        options = {key: value for key, value in options.items() if value is not None}
         resume = (run / "config.json").exists()
         if resume:
-            write_paths(run, given)  # The whole folder may have been moved since.
-        self._result = self._train(run, resume=resume, **given, **settings)
+            write_paths(run, options)  # The whole folder may have been moved since.
+        self._result = self._jobs.train(run, options, resume, self._reports_of(name))
         return run
 
-    def _report_of(self, name, sentence):
-        # The settings of further parts are those of the first.
+    def _reports_of(self, name):
+        """The `Reports` of a part. The settings of further parts are those of the first."""
+
+        def outcome(sentence):
+            self._report(f"{name}: {sentence}" if self._jobs.count > 1 else sentence)
+
         first = "forward-1" if self._options.teachers_from is None else "student"
-        if name == first or sentence.startswith(_OUTCOMES):
-            self._report(f"{name}: {sentence}" if self._with_names else sentence)
+        setting = outcome if name == first else lambda sentence: None
+        return Reports(setting, outcome, self._reports.progress)
 
     def _publish(self, run):
         """Copies the run of a part to the run directory, so that it can be used from then on."""

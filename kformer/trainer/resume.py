@@ -3,6 +3,7 @@
 import csv
 import itertools
 import pathlib
+from dataclasses import asdict
 
 import numpy as np
 
@@ -68,7 +69,11 @@ def stored_config(path, resume):
                 f"The training in {path} has no folder {PARTS} any more, so it cannot go on: use "
                 "its model as it is, or train in another folder."
             )
-        return {**config, "training": {**config["training"], **_stored_paths(path)}}
+        file, paths = files.inside(path, PATHS_FILE), {}
+        if file.exists():  # A copy of a run has none.
+            remedy = "remove it and give the files of the training again"
+            paths = _read_options(file, PATH_OPTIONS, remedy)
+        return {**config, "training": {**config["training"], **paths}}
     others = [name for name in files.entries(path) if name != PATHS_FILE]
     if others:
         raise ValueError(
@@ -120,18 +125,6 @@ def write_paths(path, options):
     files.write_json(path / PATHS_FILE, with_checksum(paths))
 
 
-def _stored_paths(path):
-    """Reads the paths of files that a training began with.
-
-    The dict is empty if there is no file of paths, as in the runs of older versions.
-    """
-    file = files.inside(path, PATHS_FILE)
-    if not file.exists():
-        return {}
-    remedy = "remove it and give the files of the training again"
-    return _read_options(file, PATH_OPTIONS, remedy)
-
-
 def _read_options(file, names, remedy):
     """Reads options of a training from a file with a checksum."""
     options = files.read_json(file)
@@ -159,9 +152,8 @@ def write_plan(folder, options):
         options: `TrainOptions`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    given = {name: getattr(options, name) for name in TRAINING}
-    given = {name: value for name, value in given.items() if value is not None}
-    files.write_json(folder / PLAN_FILE, with_checksum(given))
+    plan = {name: value for name, value in asdict(options).items() if value is not None}
+    files.write_json(folder / PLAN_FILE, with_checksum(plan))
 
 
 def read_plan(folder):
@@ -180,72 +172,68 @@ def read_plan(folder):
     return _read_options(file, TRAINING, "begin the training again in another folder")
 
 
-def resume_options(stored, given, path):
+def resume_options(stored, options, path):
     """Returns the options of a resumed training.
 
     Args:
         stored: dict of str to value. The options that it began with.
-        given: dict of str to value. The options that are given now.
+        options: dict of str to value. The options that are set now.
         path: `pathlib.Path` of its run directory, for error messages.
 
     Returns:
         `TrainOptions`.
 
     Raises:
-        ValueError: a given option would change what the training computes, or has a bad value; or
-            a stored one has.
+        ValueError: an option would change what the training computes, or has a bad value; or a
+            stored one has.
     """
-    options = {name: value for name, value in stored.items() if name in TRAINING}
-    for name, value in options.items():
+    resumed = {name: value for name, value in stored.items() if name in TRAINING}
+    for name, value in resumed.items():
         TRAINING[name].check(value, f"{name} of {pathlib.Path(path) / 'config.json'}")
-    for name, value in given.items():
-        began, value = options.get(name), TRAINING[name].check(value)
-        if name == "model_options" and not options.get("start_from"):
-            is_same = _with_positions(value, options) == _with_positions(began, options)
-        elif name in _TEXTS or name in PATH_OPTIONS and began == file_name(began):
+    for name, value in options.items():
+        former, value = resumed.get(name), TRAINING[name].check(value)
+        if name == "model_options" and not resumed.get("start_from"):
+            is_same = _with_positions(value, resumed) == _with_positions(former, resumed)
+        elif name in _TEXTS or name in PATH_OPTIONS and former == file_name(former):
             # A text may have moved: what is in it is compared later. And a run that was copied
             # without its file of paths has only the names.
-            is_same = file_name(value) == file_name(began)
-            options[name] = value if is_same else began
+            is_same = file_name(value) == file_name(former)
+            resumed[name] = value if is_same else former
         else:
-            is_same = value == began
-        if name not in CHANGEABLE and not is_same:
-            former = f"without {named(name)}" if began is None else f"with {named(name)}={began}"
+            is_same = value == former
+        if name in CHANGEABLE:
+            resumed[name] = value
+        elif not is_same:
             raise ValueError(
-                f"The training in {path} began {former} and can only go on like that, not with "
-                f"{value}: leave the option out, or begin a new training in another folder."
+                f"The training in {path} began {_with(name, former)} and can only go on like that, "
+                f"not with {value}: leave the option out, or begin a new training in another "
+                "folder."
             )
-    if stored.get("cooldown"):
-        _check_end(stored, given, path)
-    elif any(given.get(name, stored.get(name)) != stored.get(name) for name in _LIMITS):
-        options.update(epochs=None, steps=None)
-    changes = {name: value for name, value in given.items() if name in CHANGEABLE}
-    return TrainOptions(**{**options, **changes})
+    moved = [name for name in _LIMITS if options.get(name, stored.get(name)) != stored.get(name)]
+    if moved and stored.get("cooldown"):
+        name = moved[0]
+        raise ValueError(
+            f"The training in {path} began {_with(name, stored.get(name))}, and its learning rate "
+            f"falls to 0 at its end, so {named(name)}={options[name]} cannot move that: leave the "
+            f"option out, or train the finished model further with {named('start_from')}. (A "
+            f"training with {named('cooldown')} 0 can be made longer.)"
+        )
+    if moved:
+        resumed.update({name: options.get(name) for name in _LIMITS})
+    return TrainOptions(**resumed)
+
+
+def _with(name, value):
+    return f"without {named(name)}" if value is None else f"with {named(name)}={value}"
 
 
 def _with_positions(model_options, options):
-    """The model options with the positions of a new model, which only some configs name."""
+    """The model options with the positions of a new model."""
+    preset = preset_config(options.get("preset") or default_of("preset"))
+    positions = preset["position_encoding"]
     if options.get("made_for") == "transformers":
         positions = "sinusoidal"
-    else:
-        positions = preset_config(options.get("preset") or default_of("preset"))[
-            "position_encoding"
-        ]
     return {"position_encoding": positions, **(model_options or {})}
-
-
-def _check_end(stored, given, path):
-    """Checks that a training with a cooldown ends at the same step: its learning rate needs it."""
-    for name in _LIMITS:
-        began = stored.get(name)
-        if given.get(name, began) != began:
-            former = f"with {named(name)}={began}" if began else f"without {named(name)}"
-            raise ValueError(
-                f"The training in {path} began {former}, and its learning rate falls to 0 at its "
-                f"end, so {named(name)}={given[name]} cannot move that: leave the option out, or "
-                f"train the finished model further with {named('start_from')}. (A training with "
-                f"{named('cooldown')} 0 can be made longer.)"
-            )
 
 
 def past_validations(path, measure, state):
@@ -266,13 +254,8 @@ def past_validations(path, measure, state):
         return []
     path, name = path / "history.csv", f"val_{measure}"
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row.get(name)]
-    # Rows without a likelihood are not validations: `quality_every` adds them within an epoch.
-    rows = [
-        row
-        for row in rows
-        if row.get("val_nll") and number_in(path, row, "step", int) <= state.step
-    ]
+        # Rows without a likelihood are not validations: `quality_every` adds them within an epoch.
+        rows = [row for row in csv.DictReader(file) if row.get(name) and row.get("val_nll")]
     return [
         {
             "epoch": number_in(path, row, "epoch", int),
@@ -280,4 +263,5 @@ def past_validations(path, measure, state):
             measure: float(np.float32(number_in(path, row, name, float))),
         }
         for row in rows
+        if number_in(path, row, "step", int) <= state.step
     ]

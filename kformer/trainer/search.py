@@ -44,30 +44,25 @@ def settle_search(path, options, train, valid, steps, report):
         report("search: that of the published model from which the training began")
         return
     sources, references = validation_lines(options)
-    count = _sentences(train, valid, steps, len(sources))
+    tokens = train.num_tokens * steps / train.steps_per_epoch * _SHARE
+    affordable = int(tokens * valid.num_pairs / valid.num_tokens)
+    count = min(affordable, len(sources), _MOST_SENTENCES)
     if count < LEAST_SENTENCES:
         report(
             "search: the default, since the training or the validation set is too short to choose "
             "one on it"
         )
         return
-    chosen = np.linspace(0, len(sources) - 1, count).round().astype(int)
+    indices = np.linspace(0, len(sources) - 1, count).round().astype(int)
     model = load_model(path / "model.keras", compiled=False)
     translator = Translator(model, Tokenizer.load(path / "tokenizer"), base)
     lengths = train.corpus.lengths("source"), train.corpus.lengths("target").astype("int64") - 1
     choice = choose_search(
         translator,
-        [sources[i] for i in chosen],
-        [references[i] for i in chosen],
+        [sources[i] for i in indices],
+        [references[i] for i in indices],
         lengths=lengths,
     )
     report(choice.reason)
-    found = {"search": dataclasses.asdict(choice.options), REASON: choice.reason}
-    run_directory.write_config(path, {**config, **found})
-
-
-def _sentences(train, valid, steps, available):
-    """How many validation sentences are searched, for the time that they take."""
-    tokens = train.num_tokens * steps / train.steps_per_epoch * _SHARE
-    affordable = tokens * valid.num_pairs / valid.num_tokens
-    return min(int(affordable), available, _MOST_SENTENCES)
+    entries = {"search": dataclasses.asdict(choice.options), REASON: choice.reason}
+    run_directory.write_config(path, {**config, **entries})

@@ -8,6 +8,7 @@ from kformer.data import ParallelDataset
 from kformer.data.preparation import prepare_cached
 from kformer.saving.run_directory import read_config
 from kformer.text import Tokenizer
+from kformer.trainer.training import Reports
 from kformer.training.defaults import choose_epochs
 from kformer.utils.backend import devices_in_use
 
@@ -21,7 +22,7 @@ def measure_speed(run, options, train):
     Args:
         run: `pathlib.Path` of a run directory that is made, and removed at the end.
         options: dict of the options of the training, with its tokenizer.
-        train: `train_run`.
+        train: function with the arguments of `train_one`.
 
     Returns:
         dict with `tokens_per_second` (float, target tokens), and of the whole training
@@ -30,8 +31,8 @@ def measure_speed(run, options, train):
     """
     shutil.rmtree(run, ignore_errors=True)
     short = {"steps": _STEPS, "warmup_steps": 1, "epochs": None, "log_dir": None}
-    given = {name: value for name, value in {**options, **short}.items() if value is not None}
-    train(run, **given, report=lambda sentence: None, show_progress=False)
+    short = {name: value for name, value in {**options, **short}.items() if value is not None}
+    train(run, short, False, Reports(lambda sentence: None, lambda sentence: None, None))
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))[-_COUNTED:]
     # The median, since a step whose shape is new compiles.

@@ -32,50 +32,6 @@ FEWEST_PAIRS = 1000
 PATIENCE, PATIENT_STEPS = 10, 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class TextFacts:
-    """What is known of a training before its batches are made.
-
-    Attributes:
-        num_pairs: int. The lines of the training text.
-        num_tokens: int. Its tokens on the longer side.
-        is_new: bool, default True. Whether the model is new; otherwise a trained one is trained
-            further.
-        is_validated: bool, default False. Whether there is a validation set.
-        is_joint: bool, default True. Whether both sides share one vocabulary.
-        resumed: bool, default False. Whether the model comes from a checkpoint.
-        max_shapes: int, default 8. The most batch shapes on the backend in use.
-    """
-
-    num_pairs: int
-    num_tokens: int
-    is_new: bool = True
-    is_validated: bool = False
-    is_joint: bool = True
-    resumed: bool = False
-    max_shapes: int = USUAL_SHAPES
-
-
-@dataclasses.dataclass(frozen=True)
-class CourseFacts:
-    """What is known of a training once its batches and its model are made.
-
-    Attributes:
-        steps_per_epoch: int. The batches of an epoch.
-        hidden_dim: int. D of the model.
-        is_new: bool, default True. Whether the model is new; otherwise a trained one is trained
-            further.
-        is_validated: bool, default False. Whether there is a validation set.
-        resumed: bool, default False. Whether the model comes from a checkpoint.
-    """
-
-    steps_per_epoch: int
-    hidden_dim: int
-    is_new: bool = True
-    is_validated: bool = False
-    resumed: bool = False
-
-
 class Settled(NamedTuple):
     """Options after a stage of settling.
 
@@ -93,44 +49,56 @@ class _Settings:
     """Values for unset options, and the reasons for them."""
 
     def __init__(self, options):
-        self._options, self._values, self.reasons = options, {}, {}
+        self._options, self.values, self.reasons = options, {}, {}
 
     def __getitem__(self, name):
-        return self._values.get(name, getattr(self._options, name))
+        return self.values.get(name, getattr(self._options, name))
 
     def choose(self, name, value, reason=None):
         """Sets the option if it is unset."""
         if self[name] is None:
-            self._values[name] = value
+            self.values[name] = value
             if reason:
                 self.reasons[name] = reason
 
-    def extend(self, name, values):
-        """Adds values to an option that is a dict."""
-        self._values[name] = {**(self[name] or {}), **values}
-
     def settled(self):
-        return Settled(dataclasses.replace(self._options, **self._values), self.reasons)
+        return Settled(dataclasses.replace(self._options, **self.values), self.reasons)
 
 
-def settle_text(options, facts):
+def settle_text(
+    options,
+    num_pairs,
+    num_tokens,
+    *,
+    is_new=True,
+    is_validated=False,
+    resumed=False,
+    is_joint=True,
+    max_shapes=USUAL_SHAPES,
+):
     """Sets the options for the batches and the model.
 
     Args:
         options: `TrainOptions`.
-        facts: `TextFacts`.
+        num_pairs: int. The lines of the training text.
+        num_tokens: int. Its tokens on the longer side.
+        is_new: bool, default True. Whether the model is new; otherwise a trained one is trained
+            further.
+        is_validated: bool, default False. Whether there is a validation set.
+        resumed: bool, default False. Whether the model comes from a checkpoint.
+        is_joint: bool, default True. Whether both sides share one vocabulary.
+        max_shapes: int, default 8. The most batch shapes on the backend in use.
 
     Returns:
         `Settled`. Set are all options that have a default, `batch_tokens` and, unless batches are
         packed, `max_shapes`; for a new model also `norm` and `dropout`.
     """
     settings = _Settings(options)
-    is_new = facts.is_new
     applies = {
         None: True,
         NEW_MODEL: is_new,
         NEW_TOKENIZER: is_new and options.tokenizer is None and not options.teachers,
-        VALIDATION: facts.is_validated,
+        VALIDATION: is_validated,
         TEACHERS: bool(options.teachers),
         LORA: options.lora_rank is not None,
         GENERAL: bool(options.general_source or options.general_valid_source),
@@ -138,58 +106,56 @@ def settle_text(options, facts):
     for name, option in TRAINING.items():
         if option.default is not None and applies[option.applies]:
             settings.choose(name, option.default)
-    tokens, reason = choose_batch_tokens(facts.num_tokens)
+    tokens, reason = choose_batch_tokens(num_tokens)
     settings.choose("batch_tokens", tokens, f"batches: at most {tokens:,} tokens, {reason}")
     if not options.packed:
-        few = facts.max_shapes < USUAL_SHAPES and not facts.resumed
-        reason = (
-            f"shapes: batches have at most {facts.max_shapes}, since this backend compiles each"
-        )
-        settings.choose("max_shapes", facts.max_shapes, reason if few else None)
+        few = max_shapes < USUAL_SHAPES and not resumed
+        reason = f"shapes: batches have at most {max_shapes}, since this backend compiles each"
+        settings.choose("max_shapes", max_shapes, reason if few else None)
     if not is_new:
         settings.choose("cooldown", 0.0)
         return settings.settled()
     preset = preset_config(settings["preset"])
-    if settings["made_for"] == "transformers":
-        _choose_for_transformers(settings, facts)
-    settings.choose("norm", "pre" if preset["normalize_first"] else "post")
-    is_chosen = "position_encoding" in (settings["model_options"] or {})
-    if preset["position_encoding"] == "rope" and not is_chosen and not facts.resumed:
-        settings.reasons["model_options"] = (
+    has_positions, positions = "position_encoding" in (options.model_options or {}), None
+    if options.made_for == "transformers":
+        # Its translation models have fixed positions, and embeddings of their own for each side
+        # with norms after the sub-layers alone.
+        if not is_joint:
+            reason = (
+                "norms: after the sub-layers, as the library transformers has them where each side "
+                "has a vocabulary of its own"
+            )
+            settings.choose("norm", "post", reason)
+        if not has_positions:
+            model_options = {**(options.model_options or {}), "position_encoding": "sinusoidal"}
+            settings.values["model_options"] = model_options
+            positions = (
+                "positions: sinusoidal, as the library transformers has them; rotary ones learn "
+                "faster"
+            )
+    elif preset["position_encoding"] == "rope" and not has_positions:
+        positions = (
             "positions: rotary, from which a model learns faster; model option "
             "position_encoding=sinusoidal for the paper's"
         )
-    dropout, reason = choose_dropout(settings["preset"], facts.num_pairs)
+    if positions and not resumed:
+        settings.reasons["model_options"] = positions
+    settings.choose("norm", "pre" if preset["normalize_first"] else "post")
+    dropout, reason = choose_dropout(settings["preset"], num_pairs)
     settings.choose("dropout", dropout, f"dropout: {dropout}, {reason}")
     return settings.settled()
 
 
-def _choose_for_transformers(settings, facts):
-    """That library's translation models have fixed positions, and embeddings of their own for each
-    side with norms after the sub-layers alone.
-    """
-    if not facts.is_joint and settings["norm"] is None:
-        settings.choose(
-            "norm",
-            "post",
-            "norms: after the sub-layers, as the library transformers has them where each side "
-            "has a vocabulary of its own",
-        )
-    if "position_encoding" not in (settings["model_options"] or {}):
-        settings.extend("model_options", {"position_encoding": "sinusoidal"})
-        if not facts.resumed:
-            settings.reasons["model_options"] = (
-                "positions: sinusoidal, as the library transformers has them; rotary ones learn "
-                "faster"
-            )
-
-
-def settle_course(options, facts):
+def settle_course(
+    options, steps_per_epoch, hidden_dim, *, is_new=True, is_validated=False, resumed=False
+):
     """Sets the options that depend on the number of steps and on the size of the model.
 
     Args:
         options: `TrainOptions`, from `settle_text`.
-        facts: `CourseFacts`.
+        steps_per_epoch: int. The batches of an epoch.
+        hidden_dim: int. D of the model.
+        is_new, is_validated, resumed: as for `settle_text`.
 
     Returns:
         `Settled`. Also set are `epochs` (unless `steps` is given), `patience` (if there is a
@@ -197,43 +163,38 @@ def settle_course(options, facts):
     """
     settings = _Settings(options)
     if options.steps is None:
-        epochs, reason = choose_epochs(facts.steps_per_epoch, options.accumulate)
-        steps = epochs * facts.steps_per_epoch
+        epochs, reason = choose_epochs(steps_per_epoch, options.accumulate)
+        steps = epochs * steps_per_epoch
         length = f"{counted(epochs, 'epoch')}, {counted(steps, 'step')}"
         settings.choose("epochs", epochs, f"length: {length}: {reason}")
-    if facts.is_validated:
+    if is_validated:
         what = "BLEU" if options.select == "bleu" else "negative log-likelihood"
         what = f"mean {what} of both sets" if options.general_valid_source else what
-        patience, reason = choose_patience(facts.steps_per_epoch, options.valid_every)
+        patience, reason = choose_patience(steps_per_epoch, options.valid_every)
         sentence = f"stopping: early, after {patience} validations in a row without a better {what}"
         settings.choose("patience", patience, f"{sentence}{reason}")
-    total_steps = count_steps(settings["steps"], settings["epochs"], facts.steps_per_epoch)
-    _choose_average(settings, facts.is_new, total_steps)
+    total_steps = count_steps(settings["steps"], settings["epochs"], steps_per_epoch)
+    # The average moves with every batch, also if several batches make one update.
+    ema = choose_ema(total_steps) if is_new else 0.0
+    if ema:
+        sentence = (
+            f"average: the mean of the weights over the latest {1 / (1 - ema):,.0f} steps is "
+            "validated and saved, as it translates better"
+        )
+    else:
+        why = "has fewer than 100 steps" if is_new else "begins with a trained model"
+        sentence = f"average: none, as the training {why}"
+    settings.choose("ema", ema, sentence)
     total_updates = max(1, total_steps // options.accumulate)
     settings.choose("warmup_steps", choose_warmup(total_updates))
     warmup = settings["warmup_steps"]
-    keeps = not facts.is_new and options.lora_rank is None
-    peak = choose_learning_rate(facts.hidden_dim, warmup, fine_tuning=keeps)
-    settings.choose("learning_rate", peak)
-    if not facts.resumed:
+    fine_tuning = not is_new and options.lora_rank is None
+    settings.choose("learning_rate", choose_learning_rate(hidden_dim, warmup, fine_tuning))
+    if not resumed:
         settings.reasons["learning_rate"] = describe_schedule(
-            options, settings["learning_rate"], warmup, facts, total_updates
+            options, settings["learning_rate"], warmup, hidden_dim, total_updates, is_new
         )
     return settings.settled()
-
-
-def _choose_average(settings, is_new, total_steps):
-    # The average moves with every batch, also if several batches make one update.
-    ema = choose_ema(total_steps) if is_new else 0.0
-    why = "has fewer than 100 steps" if is_new else "begins with a trained model"
-    sentence = f"average: none, as the training {why}"
-    if ema:
-        steps = f"{1 / (1 - ema):,.0f}"
-        sentence = (
-            f"average: the mean of the weights over the latest {steps} steps is validated and "
-            "saved, as it translates better"
-        )
-    settings.choose("ema", ema, sentence)
 
 
 def count_steps(steps, epochs, steps_per_epoch):
@@ -250,15 +211,16 @@ def count_steps(steps, epochs, steps_per_epoch):
     return min(steps or math.inf, (epochs or math.inf) * steps_per_epoch)
 
 
-def describe_schedule(options, peak, warmup, facts, total_updates):
+def describe_schedule(options, peak, warmup, hidden_dim, total_updates, is_new=True):
     """Describes the learning rate in a sentence, with the reasons for the values of unset options.
 
     Args:
         options: `TrainOptions`, before the learning rate was chosen.
         peak: float. The highest rate.
         warmup: int. The updates until the peak.
-        facts: `CourseFacts`.
+        hidden_dim: int. D of the model.
         total_updates: int. The updates of the whole training.
+        is_new: bool, default True. Whether the model is new.
 
     Returns:
         str.
@@ -272,9 +234,9 @@ def describe_schedule(options, peak, warmup, facts, total_updates):
         reasons.append(f"{never}: give fewer warm-up steps, or train longer")
     if options.learning_rate is None and options.lora_rank:
         reasons.append("a new model's rate, as the adapters are new")
-    elif options.learning_rate is None and not facts.is_new:
+    elif options.learning_rate is None and not is_new:
         reasons.append("a tenth of a new model's rate, which keeps what the model knows")
-    elif options.learning_rate is None and facts.hidden_dim <= 256:
+    elif options.learning_rate is None and hidden_dim <= 256:
         reasons.append("the peak is 0.64 / hidden size, at which small models learn fastest")
     elif options.learning_rate is None:
         reasons.append("the peak is the paper's, at most 0.64 / hidden size")

@@ -14,8 +14,6 @@ from kformer_options.names import named
 
 # Hosts wait for the slowest when they part; the first may still write the model.
 _SECONDS_TO_PART = 300
-# What JAX calls the loss of a connection to another process.
-_SIGNS_OF_A_LOSS = ("gloo", "nccl", "connection", "coordination", "unavailable", "socket")
 
 
 class Hosts:
@@ -117,34 +115,20 @@ class Hosts:
                     "options, files and versions."
                 )
 
-    def check_alone(self, what):
-        """Checks that there is one host.
-
-        Args:
-            what: str. What one host alone can do.
-
-        Raises:
-            ValueError: there are several.
-        """
-        if self.count > 1:
-            self._end_together = True
-            raise ValueError(f"{what} trains on one host: leave {named('hosts')} out.")
-
     @contextlib.contextmanager
     def together(self):
         """In this context a host that is lost ends the process: JAX ends it, with the reason."""
         try:
             yield
         except RuntimeError as error:
-            lost = self.count > 1 and type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
-            if not lost or not any(sign in str(error).lower() for sign in _SIGNS_OF_A_LOSS):
-                raise
-            # JAX knows which host is lost only when its time is up, and then ends this process.
-            time.sleep(seconds_of_silence() + 15)
-            raise RuntimeError(
-                f"Another host no longer answers: start the same command with {named('resume')} on "
-                f"all hosts once it is back. ({error})"
-            ) from error
+            # Where another host is lost, JAX knows which one when its time is up, and then ends
+            # this process.
+            if self.count > 1:
+                import jax
+
+                if isinstance(error, jax.errors.JaxRuntimeError):
+                    time.sleep(seconds_of_silence() + 15)
+            raise
         finally:
             if self._end_together:
                 self.part()
@@ -205,12 +189,14 @@ def check_shared(path, hosts):
     hosts.each(check)
 
 
-def join_hosts(hosts, index):
+def join_hosts(hosts, index, is_effort=False):
     """Meets the other hosts of a training.
 
     Args:
         hosts: list of str, str or `None`. As for `kformer.trainer.train_run`.
         index: int or `None`. The number of this host.
+        is_effort: bool, default False. Whether the training has an effort of 2 or 3, which one host
+            alone trains.
 
     Returns:
         `Hosts`.
@@ -222,6 +208,8 @@ def join_hosts(hosts, index):
     place = place_of_host(hosts, index)
     if place is None:
         return Hosts()
+    if is_effort and place.count > 1:
+        raise ValueError(f"An effort of 2 or 3 trains on one host: leave {named('hosts')} out.")
     if keras.backend.backend() != "jax":
         raise ValueError(
             "Several hosts train together on JAX alone: choose the backend jax, or train on one "

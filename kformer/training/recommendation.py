@@ -11,8 +11,6 @@ from kformer.models.config import check_packing
 from kformer.models.lora import has_adapters
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.defaults import (
-    CourseFacts,
-    TextFacts,
     count_steps,
     settle_course,
     settle_text,
@@ -173,11 +171,16 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
         check_packing(sizes if model is None else model.get_config())
     corpus = train_data.corpus
     facts = {"is_new": model is None, "is_validated": validation_data is not None}
-    most = {"max_shapes": default_max_shapes(), "is_joint": corpus.joint}
-    text = TextFacts(corpus.num_lines, corpus.longer_side, **most, **facts)
-    settled = settle_text(options, text)
+    settled = settle_text(
+        options,
+        corpus.num_lines,
+        corpus.longer_side,
+        is_joint=corpus.joint,
+        max_shapes=default_max_shapes(),
+        **facts,
+    )
     hidden_dim = sizes["hidden_dim"] if model is None else model.hidden_dim
-    course = settle_course(settled.options, CourseFacts(len(train_data), hidden_dim, **facts))
+    course = settle_course(settled.options, len(train_data), hidden_dim, **facts)
     options = course.options
     values = {name: getattr(options, name) for name in (*_GIVEN, *_OF_THE_DATA)}
     return Recipe(

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from kformer.training.hosts import Hosts
+from kformer.trainer import train_run
 from kformer_cli.hosts import explanation, runs_as_child
 from kformer_cli.main import main
 from kformer_options.host_addresses import (
@@ -130,7 +130,7 @@ def test_only_a_training_on_hosts_has_a_process_of_its_own(monkeypatch):
     assert runs_as_child(["train", "--hosts", "a,b"]) and runs_as_child(["train", "--hosts=auto"])
     assert not runs_as_child(["train", "--output", "run"])
     assert not runs_as_child(["translate", "--hosts", "a"])
-    monkeypatch.setenv("KFORMER_HOST_DESCRIPTORS", "3,4,5")
+    monkeypatch.setenv("KFORMER_HOST_DESCRIPTORS", "3,4")
     assert not runs_as_child(["train", "--hosts", "a,b"])
 
 
@@ -141,9 +141,8 @@ def test_a_wrong_place_is_one_sentence(capfd, tmp_path):
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()
 
 
-def test_an_effort_is_refused_on_several_hosts():
+def test_an_effort_is_refused_on_several_hosts(tmp_path):
     with pytest.raises(
         ValueError, match="^An effort of 2 or 3 trains on one host: leave hosts out"
     ):
-        Hosts(1, 2).check_alone("An effort of 2 or 3")
-    Hosts().check_alone("An effort of 2 or 3")
+        train_run(tmp_path / "run", effort=2, hosts=["a", "b"], host_index=1)

@@ -9,13 +9,15 @@ import kformer
 from kformer.saving import load_run, read_config
 from kformer.saving.run_directory import update_config
 from kformer.text import Tokenizer
-from kformer.trainer import TrainResult, effort_parts, speed, taught_text, train_run
-from kformer.trainer import effort as effort_module
+from kformer.trainer import TrainResult, effort_parts, jobs, speed, taught_text, train_run
+from kformer.trainer.effort import Parts
 from kformer.trainer.effort_parts import PartMaker
 from kformer.trainer.resume import write_plan
+from kformer.trainer.training import Reports
 from kformer.training.options import TrainOptions
 from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils import files
+from kformer.utils.checksums import file_checksum
 from kformer.utils.lines import read_lines
 from kformer_cli.main import main
 from tests.trainer.test_run import weights_of, write_pairs, write_small_run
@@ -94,12 +96,12 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
 
 
 class Trainings:
-    """In place of `train_run`: makes runs without training, and keeps their options."""
+    """In place of `train_one`: makes runs without training, and keeps their options."""
 
     def __init__(self, run):
         self._run, self.options = run, {}
 
-    def __call__(self, path, *, resume=False, report=None, show_progress=None, **options):
+    def __call__(self, path, options, resume, reports):
         self.options[path.name] = options
         shutil.copytree(self._run, path)
         (path / "history.csv").write_text("step,epoch,loss\n1,1,3.0\n")
@@ -138,11 +140,18 @@ def trainings(tmp_path, monkeypatch):
                     "steps_per_epoch": 5,
                     "batch_tokens": 512,
                     "epochs": 28,
+                    "checksums": {
+                        name: file_checksum(path)
+                        for name, path in vars(options).items()
+                        if path is not None
+                        and name.endswith(("_source", "_target"))
+                        and name.startswith(("train", "monolingual"))
+                    },
                 }
             },
         )
         said = []
-        work = effort_module._Parts(tmp_path / name, options, 160, said.append, False, trainings)
+        work = Parts(tmp_path / name, options, 160, Reports(said.append, said.append, None))
         work.prepare()
         return work.run(), said
 
@@ -151,6 +160,7 @@ def trainings(tmp_path, monkeypatch):
         trainings.steps_per_epoch = train.steps_per_epoch
         report("search: chosen")
 
+    monkeypatch.setattr(jobs, "train_one", trainings)
     monkeypatch.setattr(effort_parts, "settle_search", settle_search)
     scores = {"student": 10.0, "last-1": 11.0, "forward-1": 9.0}
     monkeypatch.setattr(PartMaker, "_bleu", lambda self, run: scores[run.name])
@@ -367,7 +377,7 @@ def test_another_text_is_not_gone_on_with(tmp_path, monkeypatch):
     texts, run = write_pairs(tmp_path), tmp_path / "run"
     monkeypatch.setattr(PartMaker, "provide_tokenizer", lambda self: None)
     monkeypatch.setattr(PartMaker, "measure_speed", lambda self: {"epochs": 28})
-    monkeypatch.setattr(effort_module._Parts, "run", lambda self: self._maker.measured["epochs"])
+    monkeypatch.setattr(Parts, "run", lambda self: self._maker.measured["epochs"])
     assert train(run, texts, effort=2) == 28
     assert train_run(run, resume=True, show_progress=False, report=print) == 28
     for name in ("train_source", "train_target"):
@@ -409,8 +419,8 @@ def test_the_command_says_that_an_interrupted_training_of_parts_can_go_on(tmp_pa
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(effort_module._Parts, "prepare", lambda self: None)
-    monkeypatch.setattr(effort_module._Parts, "run", interrupted)
+    monkeypatch.setattr(Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(Parts, "run", interrupted)
     monkeypatch.setattr("sys.stderr.write", said.append)
     files = [f"--{name.replace('_', '-')}={path}" for name, path in texts.items()]
     run = tmp_path / "run"
@@ -422,8 +432,8 @@ def test_the_command_says_that_an_interrupted_training_of_parts_can_go_on(tmp_pa
 @pytest.mark.any_backend
 def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
     texts = write_pairs(tmp_path)
-    monkeypatch.setattr(effort_module._Parts, "prepare", lambda self: None)
-    monkeypatch.setattr(effort_module._Parts, "run", lambda self: self._options)
+    monkeypatch.setattr(Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(Parts, "run", lambda self: self._options)
     options = train(tmp_path / "run", texts, effort=2)
     assert options.effort == 2
     with pytest.raises(ValueError, match="holds a training already: go on with it by resume=True"):

@@ -13,6 +13,8 @@ from kformer.saving import latest_checkpoint, read_config
 from kformer.trainer import jobs, train_run
 from kformer.trainer.effort_parts import PartMaker
 from kformer.trainer.jobs import Jobs, check_jobs
+from kformer.trainer.training import Reports
+from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.machine import configuration, configure_machine
 from kformer.utils import files
 from kformer_options.names import command_line_names
@@ -28,9 +30,8 @@ class Part:
         self.said, self.result = [], None
 
     def make(self):
-        self.result = self._work.train(
-            self.path, resume=False, report=self.said.append, show_progress=True, **self._options
-        )
+        reports = Reports(self.said.append, self.said.append, TrainingProgress)
+        self.result = self._work.train(self.path, self._options, False, reports)
 
 
 @pytest.mark.any_backend(quickest="torch")
@@ -78,12 +79,12 @@ def test_a_training_that_fails_ends_the_others_with_a_checkpoint(tmp_path):
 
 
 def test_what_a_process_returns_and_the_settings_that_it_has(tmp_path, monkeypatch):
-    texts, work, begun = write_pairs(tmp_path), Jobs(1), []
+    texts, work, begun = write_pairs(tmp_path), Jobs(2), []
     former, start = configuration(), jobs._start
 
-    def recorded(work, threads):
+    def recorded(work, threads, log):
         begun.append((work["machine"], threads))
-        return start(work, threads)
+        return start(work, threads, log)
 
     monkeypatch.setattr(jobs, "_start", recorded)
     monkeypatch.setattr(jobs, "count_cores", lambda: 2)
@@ -109,7 +110,7 @@ def test_threads_are_shared_by_the_parts_that_are_left(monkeypatch):
 
     class Waiting:
         def make(self):
-            threads.append(work._own.threads)
+            threads.append(work._threads.count)
 
     list(work.make([Waiting() for _ in range(4)]))
     assert sorted(threads) == [2, 2, 4, 8]  # Threads may overtake each other.
@@ -161,7 +162,7 @@ def _is_locked(folder):
 def test_on_the_command_line_a_process_names_options_as_the_command_does(tmp_path):
     texts = write_pairs(tmp_path)
     with command_line_names():
-        work = Jobs(1)
+        work = Jobs(2)
         wrong = Part(work, tmp_path / "wrong", vocabulary_size=200_000, **texts)
         with pytest.raises(ValueError, match="^--vocabulary-size=200000 is too large"):
             list(work.make([wrong]))
@@ -174,7 +175,7 @@ def test_jobs_that_cannot_be(tmp_path):
     run, texts = tmp_path / "run", {"train_source": "a", "train_target": "b"}
     for options, words in (
         ({"jobs": 2}, "^jobs=2 is for the parts of effort 2 or 3"),
-        ({"jobs": 0, "effort": 2}, "^jobs must be a whole number from 1, but 0 was given"),
+        ({"jobs": 0, "effort": 2}, "^jobs must be a whole number of at least 1, but 0 was given"),
         ({"jobs": 2, "effort": 2, "devices": 2}, "and devices one model on several devices"),
         ({"jobs": 2, "effort": 2, "hosts": ["a", "b"]}, "and hosts one model on several"),
     ):

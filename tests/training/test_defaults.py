@@ -7,10 +7,10 @@ import pytest
 from kformer.data.order import choose_batch_tokens
 from kformer.text.vocabulary_size import default_vocabulary_size, describe_vocabulary_size
 from kformer.training import defaults
-from kformer.training.defaults import CourseFacts, TextFacts, settle_course, settle_text
+from kformer.training.defaults import settle_course, settle_text
 from kformer.training.options import TrainOptions
 
-FACTS = TextFacts(num_pairs=29_000, num_tokens=480_000)
+TEXT = {"num_pairs": 29_000, "num_tokens": 480_000}
 
 
 def changes(settled, options):
@@ -59,7 +59,7 @@ def test_sizes_are_chosen_by_the_corpus():
 @pytest.mark.any_backend
 def test_the_batches_and_the_model_are_settled_by_the_text():
     options = TrainOptions("a", "b", "c", "d")
-    settled = settle_text(options, dataclasses.replace(FACTS, is_validated=True))
+    settled = settle_text(options, **TEXT, is_validated=True)
     assert changes(settled, options) == {
         "preset": "tiny",
         "norm": "pre",
@@ -93,28 +93,28 @@ def test_the_batches_and_the_model_are_settled_by_the_text():
     )
     assert settled.reasons["model_options"].startswith("positions: rotary")
     # What is settled stays, with nothing to explain.
-    assert settle_text(settled.options, dataclasses.replace(FACTS, resumed=True)) == (
+    assert settle_text(settled.options, **TEXT, resumed=True) == (
         settled.options,
         {},
     )
-    few = settle_text(options, dataclasses.replace(FACTS, max_shapes=3))
+    few = settle_text(options, **TEXT, max_shapes=3)
     assert few.options.max_shapes == 3
     assert few.reasons["max_shapes"].startswith("shapes: batches have at most 3, since")
-    packed = settle_text(TrainOptions("a", "b", packed=True), FACTS).options
+    packed = settle_text(TrainOptions("a", "b", packed=True), **TEXT).options
     assert packed.max_shapes is None and packed.select is None
-    taught = settle_text(TrainOptions("a", "b", teachers=["run"]), FACTS).options
+    taught = settle_text(TrainOptions("a", "b", teachers=["run"]), **TEXT).options
     assert taught.teacher_weight == 0.8 and taught.tokenizer_type is None
 
 
 @pytest.mark.any_backend
 def test_a_training_further_keeps_what_its_model_has():
     options = TrainOptions("a", "b", start_from="run")
-    settled = settle_text(options, dataclasses.replace(FACTS, is_new=False))
+    settled = settle_text(options, **TEXT, is_new=False)
     of_the_model = "preset norm precision max_length seed dropout attention_dropout".split()
     assert all(getattr(settled.options, name) is None for name in of_the_model)
     assert settled.options.tokenizer_type is None and settled.options.cooldown == 0.0
     assert list(settled.reasons) == ["batch_tokens"]
-    course = settle_course(settled.options, CourseFacts(254, 128, is_new=False))
+    course = settle_course(settled.options, 254, 128, is_new=False)
     assert changes(course, settled.options) == {
         "epochs": 30,
         "ema": 0.0,
@@ -125,11 +125,9 @@ def test_a_training_further_keeps_what_its_model_has():
 
 @pytest.mark.any_backend
 def test_the_course_is_settled_by_the_steps_of_an_epoch():
-    options, facts = (
-        settle_text(TrainOptions("a", "b", "c", "d"), FACTS).options,
-        CourseFacts(254, 128, is_validated=True),
-    )
-    settled = settle_course(options, facts)
+    options = settle_text(TrainOptions("a", "b", "c", "d"), **TEXT).options
+    facts = {"steps_per_epoch": 254, "hidden_dim": 128, "is_validated": True}
+    settled = settle_course(options, **facts)
     assert changes(settled, options) == {
         "epochs": 30,
         "patience": 10,
@@ -148,7 +146,7 @@ def test_the_course_is_settled_by_the_steps_of_an_epoch():
         assert settled.reasons[name].startswith(beginning)
     # The average moves with every batch, also where four make an update; and four times as many
     # batches make the fewest updates that teach a model to translate.
-    accumulating = settle_course(dataclasses.replace(options, accumulate=4), facts)
+    accumulating = settle_course(dataclasses.replace(options, accumulate=4), **facts)
     assert (accumulating.options.ema, accumulating.options.epochs) == (0.9988, 32)
     assert "the latest 833 steps" in accumulating.reasons["ema"]
     assert accumulating.reasons["epochs"] == (
@@ -156,46 +154,44 @@ def test_the_course_is_settled_by_the_steps_of_an_epoch():
         "model learns to translate"
     )
     # Ten epochs of a small corpus are still the warm-up: too few to give up.
-    few = settle_course(
-        dataclasses.replace(options, valid_every=2), CourseFacts(8, 128, is_validated=True)
-    )
+    few = settle_course(dataclasses.replace(options, valid_every=2), 8, 128, is_validated=True)
     assert few.options.patience == 63 and "at least 1,000 steps" in few.reasons["patience"]
     # What is given is neither changed nor explained.
     given = {"steps": 40, "patience": 0, "ema": 0.0, "warmup_steps": 9, "learning_rate": 0.1}
     given = dataclasses.replace(options, **given)
-    assert settle_course(given, dataclasses.replace(facts, resumed=True)) == (given, {})
+    assert settle_course(given, **facts, resumed=True) == (given, {})
 
 
 @pytest.mark.any_backend
 def test_the_learning_rate_in_a_sentence():
     files = {"train_source": "a", "train_target": "b", "accumulate": 1}
     chosen = TrainOptions(**files, cooldown=0.25)
-    assert defaults.describe_schedule(chosen, 0.005, 1000, CourseFacts(1, 128), 2000) == (
+    assert defaults.describe_schedule(chosen, 0.005, 1000, 128, 2000) == (
         "learning rate: up to 0.005 at step 1,000, then falling with the inverse square root of "
         "the step, and to 0 over the last 500; the peak is 0.64 / hidden size, at which small "
         "models learn fastest; the warm-up is a fifth of the steps, at most 4,000; the fall to 0 "
         "takes a quarter of them, in which a model gains most"
     )
-    sentence = defaults.describe_schedule(chosen, 0.001, 1000, CourseFacts(1, 512), 2000)
+    sentence = defaults.describe_schedule(chosen, 0.001, 1000, 512, 2000)
     assert "the paper's, at most 0.64 / hidden size" in sentence
     tuned = TrainOptions(**files, start_from="run", warmup_steps=9, cooldown=0.0)
-    sentence = defaults.describe_schedule(tuned, 5e-4, 9, CourseFacts(1, 128, is_new=False), 2000)
+    sentence = defaults.describe_schedule(tuned, 5e-4, 9, 128, 2000, is_new=False)
     assert sentence.endswith(
         "of the step; a tenth of a new model's rate, which keeps what the model knows"
     )
     given = TrainOptions(**files, learning_rate=0.01, warmup_steps=9, cooldown=0.5)
-    sentence = defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 100)
+    sentence = defaults.describe_schedule(given, 0.01, 9, 128, 100)
     assert sentence.endswith("and to 0 over the last 50")
     given = dataclasses.replace(given, accumulate=2, cooldown=0.0)
-    whole = defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 9)
+    whole = defaults.describe_schedule(given, 0.01, 9, 128, 9)
     assert whole.endswith("falling with the inverse square root of the update")
-    assert defaults.describe_schedule(given, 0.01, 9, CourseFacts(1, 128), 8) == (
+    assert defaults.describe_schedule(given, 0.01, 9, 128, 8) == (
         "learning rate: up to 0.01 at update 9, then falling with the inverse square root of the "
         "update; that peak is never reached, as the training ends after 8 updates: give fewer "
         "warm-up steps, or train longer"
     )
     given = dataclasses.replace(given, cooldown=0.5)
-    sentence = defaults.describe_schedule(given, 0.01, 6, CourseFacts(1, 128), 10)
+    sentence = defaults.describe_schedule(given, 0.01, 6, 128, 10)
     assert "is never reached, as the fall to 0 begins after 5 updates" in sentence
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import kformer
 from kformer.export import huggingface
-from kformer.trainer import run, train_run
+from kformer.trainer import train_run, training
 
 STEPS = 2
 
@@ -43,9 +43,9 @@ def test_python_and_the_command_choose_the_same(count, texts, tmp_path, monkeypa
     """The same settings, and the same losses from the same weights on the same batches."""
     paths = texts(count)
     names = ("train_source", "train_target", "valid_source", "valid_target")
-    fit_from = run.fit_from
+    fit_from = training.fit_from
     monkeypatch.setattr(
-        run, "fit_from", lambda *args, **kw: fit_from(*args, **kw | {"steps": STEPS})
+        training, "fit_from", lambda *args, **kw: fit_from(*args, **kw | {"steps": STEPS})
     )
     said = []
     options = dict(zip(names, paths, strict=True))

@@ -1,0 +1,219 @@
+"""Prepares a training: settles its options, and makes or loads tokenizer, data and model."""
+
+import shutil
+from typing import NamedTuple
+
+import keras
+
+from kformer.data import ParallelDataset
+from kformer.data.order import default_max_shapes
+from kformer.export import huggingface
+from kformer.export.checks import check_layers
+from kformer.models.lora import describe_lora
+from kformer.saving.checkpoints import (
+    TrainingState,
+    fingerprint,
+    latest_checkpoint,
+    load_checkpoint,
+    remove_old_checkpoints,
+)
+from kformer.saving.run_directory import PATH_OPTIONS, load_run, read_config
+from kformer.text import Tokenizer
+from kformer.trainer.data import (
+    TextOfTraining,
+    check_same_data,
+    check_teachers,
+    count_pairs,
+    load_teachers,
+)
+from kformer.trainer.resume import inherited, resume_options, stored_config, write_config
+from kformer.trainer.search import REASON
+from kformer.trainer.tokenizer import provide_tokenizer
+from kformer.training.defaults import (
+    count_steps,
+    settle_course,
+    settle_text,
+    warn_of_few_pairs,
+)
+from kformer.training.devices import check_updates
+from kformer.training.new_model import compile_model, describe_model, make_model
+from kformer.training.options import TrainOptions, check_options
+from kformer.translating.word_alignment import ALIGNMENT, guided_source
+from kformer.utils import files
+from kformer_options.names import named
+from kformer_options.training import TRAINING, default_of
+
+
+class Prepared(NamedTuple):
+    """A prepared training.
+
+    Attributes:
+        options: `TrainOptions`, all settled.
+        model: `Transformer`, compiled.
+        train, valid, general: `ParallelDataset` of training, validation and general validation; the
+            last two may be `None`.
+        state: `TrainingState` of the checkpoint that it goes on from, or `None`.
+        total_steps: int. The step at which it ends.
+        inherited: dict. Further entries of its `config.json`.
+    """
+
+    options: TrainOptions
+    model: keras.Model
+    train: ParallelDataset
+    valid: ParallelDataset | None
+    general: ParallelDataset | None
+    state: TrainingState | None
+    total_steps: int
+    inherited: dict
+
+
+def prepare(path, options, resume, reports, hosts):
+    """Begins a training, or finds the one to resume.
+
+    A new training that cannot be prepared leaves nothing in the run directory, so that the same
+    command works once the error is corrected.
+
+    Args:
+        path, options, resume, reports, hosts: as for `kformer.trainer.training.train_one`.
+
+    Returns:
+        `Prepared`.
+    """
+
+    def settle():
+        config = stored_config(path, resume)
+        if config is None:
+            settled = TrainOptions(**options)
+        else:
+            settled = resume_options(config["training"], options, path)
+        check_options(settled)
+        check_updates(settled)
+        return config, settled, count_pairs(settled)
+
+    config, options, num_pairs = hosts.each(settle)
+    is_new = config is None
+    hosts.check_same({f"training in {path}": not is_new, **_comparable(options)})
+    if not is_new:
+        return _prepared(path, options, inherited(config), num_pairs, False, reports, hosts)
+    if resume:
+        reports.outcome(f"resume: {path} holds no training, so a new one begins")
+    if not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
+        reports.setting(warning)
+    entries = inherited(read_config(options.start_from) if options.start_from else {})
+    entries.pop(REASON, None)  # It is about the other training.
+
+    def begin():
+        # Before all else, so that the training can be resumed even if it is killed early.
+        path.mkdir(parents=True, exist_ok=True)
+        write_config(path, options, entries)
+
+    try:
+        hosts.first(begin)
+        return _prepared(path, options, entries, num_pairs, True, reports, hosts)
+    except Exception:
+        for entry in path.iterdir() if hosts.is_first else ():
+            # Not the folder itself, which may be a link.
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != files.LOCK_FILE:
+                entry.unlink()
+        raise
+
+
+def _comparable(options):
+    """The options that are the same on all hosts: all but paths, whose content is compared."""
+    return {named(name): getattr(options, name) for name in TRAINING if name not in PATH_OPTIONS}
+
+
+def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
+    """The `Prepared` of a training that begins or is resumed, in the order of its dependences:
+    checkpoint or start, teachers, tokenizer, text, model, batches, course.
+    """
+    model = state = start = tokenizer = None
+    checkpoint = None if begins else hosts.each(lambda: _checkpoint(path))
+    if checkpoint:
+        model, state = load_checkpoint(checkpoint)
+        if hosts.is_first:  # In case the last save was killed.
+            remove_old_checkpoints(path, state.step, options.keep or default_of("keep"))
+    elif options.start_from:
+        start, tokenizer, _ = load_run(options.start_from)
+    teachers = hosts.each(lambda: load_teachers(path, options, hosts))
+    if teachers and tokenizer is None:
+        tokenizer = teachers[0][1]
+    sources = path, options, tokenizer, not begins, num_pairs, reports.setting
+    tokenizer = hosts.first(lambda: provide_tokenizer(*sources))
+    tokenizer = hosts.each(lambda: tokenizer or Tokenizer.load(path / "tokenizer"))
+    check_teachers(options, teachers, tokenizer)
+
+    trained = model or start
+    max_length = options.max_length or default_of("max_length")
+    max_length = max_length if trained is None else trained.max_length
+    text = TextOfTraining(path, options, tokenizer, max_length, reports, hosts)
+    if state is not None:
+        text.check_same(state)
+    facts = {
+        "is_new": options.start_from is None,
+        "is_validated": options.valid_source is not None,
+        "resumed": state is not None,
+    }
+    options, reasons = settle_text(
+        options,
+        num_pairs,
+        text.corpus.longer_side,
+        is_joint=tokenizer.joint,
+        max_shapes=default_max_shapes(),
+        **facts,
+    )
+    for reason in reasons.values():
+        reports.setting(reason)
+    if model is None:  # Before the teachers predict, since it may be refused.
+        model = make_model(options, tokenizer, start)
+        reports.setting(describe_model(model, options))
+        if model.lora is not None:
+            reports.setting(describe_lora(model))
+        _check_made_for(options.made_for, model, tokenizer)
+    datasets = text.datasets(options, [teacher for teacher, *_ in teachers])
+    del teachers  # Their memory is needed.
+    if state is not None:
+        check_same_data(datasets, state, path)
+    if options.guided_alignment:
+        entries = {**entries, ALIGNMENT: guided_source(model)}
+
+    steps_per_epoch = datasets[0].steps_per_epoch
+    options, reasons = settle_course(options, steps_per_epoch, model.hidden_dim, **facts)
+    for reason in reasons.values():
+        reports.setting(reason)
+    total_steps = count_steps(options.steps, options.epochs, steps_per_epoch)
+    if state is not None:
+        reports.outcome(
+            f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}"
+        )
+    else:
+        compile_model(model, options, total_steps)
+        if not begins:
+            reports.outcome("resume: there is no checkpoint yet, so the training begins at step 0")
+    if hosts.count > 1:
+        step = 0 if state is None else state.step
+        facts = {"step to begin at": step, "end": total_steps, "model": fingerprint(model)}
+        hosts.check_same(_comparable(options) | facts)
+    return Prepared(options, model, *datasets, state, total_steps, entries)
+
+
+def _checkpoint(path):
+    """The checkpoint to resume from, or `None`."""
+    checkpoint, folder = latest_checkpoint(path), path / "checkpoints"
+    if checkpoint is None and any(folder.glob("step-*")):
+        raise ValueError(
+            f"No checkpoint in {folder} is whole: restore one, or remove that folder to train from "
+            "the beginning."
+        )
+    return checkpoint
+
+
+def _check_made_for(system, model, tokenizer):
+    """Checks that the system that the training is for can hold its model."""
+    if system == "transformers":
+        huggingface.check_model(model)
+        huggingface.check_tokenizer(tokenizer)
+    elif system in ("ctranslate2", "onnx"):
+        check_layers(model, system, known=("rope",))
