@@ -11,7 +11,7 @@ _DROPPED, _HIDDEN, _DISTANCE = 0.1, 0.1, 3
 
 
 def tagged(source):
-    """A source that a model wrote, marked as such.
+    """Returns a source that a model wrote, marked as such.
 
     Args:
         source: str.
@@ -26,11 +26,11 @@ def tagged(source):
 
 
 def add_noise(text, seed, index):
-    """A text with words left out, hidden and moved, which says less about its translation.
+    """Returns a text with words left out, hidden and moved.
 
     Each word is left out with a probability of 0.1 and hidden behind a filler with one of 0.1; then
-    words change places with others that are at most three words away. A text without spaces has a
-    word for each of its characters.
+    words change positions with others at most three words away. The text then says less about its
+    translation. A text without spaces has a word for each of its characters.
 
     Args:
         text: str.
@@ -48,8 +48,8 @@ def add_noise(text, seed, index):
     if len(words) < 2:
         words, space = split_words(text), ""
     numbers = random.Random(f"{seed} {index}")
-    kept = [word for word in words if numbers.random() >= _DROPPED] or words[:1]
-    kept = [_FILLER if numbers.random() < _HIDDEN else word for word in kept]
-    places = [index + numbers.uniform(0, _DISTANCE + 1) for index in range(len(kept))]
-    moved = [kept[index] for index in sorted(range(len(kept)), key=places.__getitem__)]
-    return space.join(moved)
+    words = [word for word in words if numbers.random() >= _DROPPED] or words[:1]
+    words = [_FILLER if numbers.random() < _HIDDEN else word for word in words]
+    positions = [index + numbers.uniform(0, _DISTANCE + 1) for index in range(len(words))]
+    order = sorted(range(len(words)), key=positions.__getitem__)
+    return space.join(words[index] for index in order)

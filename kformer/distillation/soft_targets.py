@@ -69,10 +69,10 @@ def soft_targets(teachers, corpus, output, *, num_classes=NUM_CLASSES, progress=
         *((name, operator.eq) for name in ("pad_id", "start_id", "end_id")),
         *((name, operator.ge) for name in ("vocabulary_size", "target_vocabulary_size")),
     ):
-        theirs, own = getattr(model, name), getattr(corpus, name)
-        if not fits(theirs, own):
+        value, expected = getattr(model, name), getattr(corpus, name)
+        if not fits(value, expected):
             raise ValueError(
-                f"The teacher's {name} is {theirs}, but the corpus has {own}: prepare it with "
+                f"The teacher's {name} is {value}, but the corpus has {expected}: prepare it with "
                 "the teacher's tokenizer."
             )
     # The token itself is one of the vocabulary, too.
@@ -103,23 +103,16 @@ class _Predictor(keras.Model):
 
     def __init__(self, models, num_classes, vocabulary_size):
         super().__init__(name="teachers")
-        self._models, self._num_classes, self._vocabulary_size = (
-            models,
-            num_classes,
-            vocabulary_size,
-        )
+        self._models, self._num_classes = models, num_classes
+        self._vocabulary_size = vocabulary_size
 
     def call(self, inputs):
         labels = ops.expand_dims(inputs["labels"], -1)
-        given = {key: inputs[key] for key in ("source_ids", "target_ids")}
+        pairs = {key: inputs[key] for key in ("source_ids", "target_ids")}
         # A teacher's table may be larger than the vocabulary; the rows beyond it have no token.
-        parts = [
-            ops.softmax(
-                ops.cast(model(given, training=False)[..., : self._vocabulary_size], "float32")
-            )
-            for model in self._models
-        ]
-        mean = sum(parts) / len(parts)
+        size = self._vocabulary_size
+        logits = (model(pairs, training=False)[..., :size] for model in self._models)
+        mean = sum(ops.softmax(ops.cast(each, "float32")) for each in logits) / len(self._models)
         probabilities, ids = ops.top_k(mean, self._num_classes + 1)
         ids = ops.cast(ids, "int32")
         # Leave out the label where it is among the classes; the last class where it is not.
@@ -127,7 +120,5 @@ class _Predictor(keras.Model):
         is_behind = ops.greater(ops.cumsum(is_label, axis=-1)[..., :-1], 0)
         ids = ops.where(is_behind, ids[..., 1:], ids[..., :-1])
         probabilities = ops.where(is_behind, probabilities[..., 1:], probabilities[..., :-1])
-        own = ops.take_along_axis(mean, labels, axis=-1)
-        return ops.concatenate([labels, ids], axis=-1), ops.concatenate(
-            [own, probabilities], axis=-1
-        )
+        probabilities = [ops.take_along_axis(mean, labels, axis=-1), probabilities]
+        return ops.concatenate([labels, ids], axis=-1), ops.concatenate(probabilities, axis=-1)

@@ -5,11 +5,12 @@ directions.
 import functools
 from typing import NamedTuple
 
+from kformer.evaluation.scores import suitable_tokenizer
 from kformer_options.text_files import check_same_length
 
 
 class DistilledText(NamedTuple):
-    """What `distill` returns.
+    """The result of `distill`.
 
     Attributes:
         sources, targets: lists of str. The pairs to train a student on.
@@ -88,23 +89,37 @@ def distill(
     """
     sources = list(sources)
     references = None if references is None else list(references)
-    forward, backward = (
-        list(part) if isinstance(part, list | tuple) else [part] for part in (translator, backward)
-    )
-    needs_references = bool(backward or closest or keep_original)
-    _check(sources, references, forward, backward, needs_references, round_trips)
-    work = _Distillation(batch_size, progress, closest, options)
-    teach = [
-        [functools.partial(work.translate, each) for each in part] for part in (forward, backward)
+    teachers = [
+        list(side) if isinstance(side, list | tuple) else [side] for side in (translator, backward)
     ]
-    pairs = taught_pairs(sources, references, *teach, round_trips=round_trips)
+    if not sources:
+        raise ValueError("There is nothing to distill: the training text has no sentences.")
+    if not any(teachers):
+        raise ValueError("There is nobody to translate: give at least one teacher.")
+    if references is None and (teachers[1] or closest or keep_original):
+        raise ValueError(
+            "backward, closest and keep_original need the target side of the training text: "
+            "give references."
+        )
+    if references is not None:
+        check_same_length("the sources", len(sources), "the references", len(references))
+    if round_trips and not all(teachers):
+        raise ValueError(
+            "round_trips go back and forth: give teachers of both directions, those of the "
+            "other one by backward."
+        )
+    distillation = _Distillation(batch_size, progress, closest, options)
+    functions = [
+        [functools.partial(distillation.translate, each) for each in side] for side in teachers
+    ]
+    pairs = taught_pairs(sources, references, *functions, round_trips=round_trips)
     if keep_original:
         pairs.add(sources, references)
-    return DistilledText(*pairs.sides(), work.num_empty, work.num_truncated)
+    return DistilledText(*pairs.sides(), distillation.num_empty, distillation.num_truncated)
 
 
 def taught_pairs(sources, references, forward, backward=(), *, round_trips=False):
-    """The pairs that teachers of one or both directions make of a training text.
+    """Returns the pairs that teachers of one or both directions make of a training text.
 
     Args:
         sources, references: lists of str. The sides of the text; `references` may be `None` without
@@ -120,17 +135,17 @@ def taught_pairs(sources, references, forward, backward=(), *, round_trips=False
     pairs = TaughtPairs()
     for translate in forward:
         pairs.add(sources, translate(sources, references))
-    made = [translate(references, sources) for translate in backward]
-    for texts in made:
+    new_sources = [translate(references, sources) for translate in backward]
+    for texts in new_sources:
         pairs.add(texts, references)
     if round_trips:
         known = {None, *sources}
-        for index, texts in enumerate(made):
+        for index, texts in enumerate(new_sources):
             new = [text for text in dict.fromkeys(texts) if text not in known]
             known.update(new)
             # In the opposite order: runs of both directions are often listed by their seeds, and
             # two runs of one seed began with the same weights.
-            translate = forward[(len(made) - 1 - index) % len(forward)]
+            translate = forward[(len(new_sources) - 1 - index) % len(forward)]
             pairs.add(new, translate(new, None))
     return pairs
 
@@ -153,28 +168,8 @@ class TaughtPairs:
         self._known.update(new)
 
     def sides(self):
-        """The list of sources and the list of targets."""
+        """Returns the list of sources and the list of targets."""
         return tuple([pair[side] for pair in self._pairs] for side in (0, 1))
-
-
-def _check(sources, references, forward, backward, needs_references, round_trips):
-    """Refuses arguments of `distill` that do not fit together."""
-    if not sources:
-        raise ValueError("There is nothing to distill: the training text has no sentences.")
-    if not forward and not backward:
-        raise ValueError("There is nobody to translate: give at least one teacher.")
-    if references is None and needs_references:
-        raise ValueError(
-            "backward, closest and keep_original need the target side of the training text: "
-            "give references."
-        )
-    if references is not None:
-        check_same_length("the sources", len(sources), "the references", len(references))
-    if round_trips and not (forward and backward):
-        raise ValueError(
-            "round_trips go back and forth: give teachers of both directions, those of the "
-            "other one by backward."
-        )
 
 
 class _Distillation:
@@ -187,11 +182,11 @@ class _Distillation:
             self._options["n_best"] = self._options["beam_size"]
         self._done = self.num_empty = self.num_truncated = 0
 
-    def translate(self, teacher, texts, others):
-        """A teacher's translation of each text; `None` where it is empty or the text was cut.
+    def translate(self, teacher, texts, references):
+        """Returns a teacher's translation of each text; `None` if it is empty or the text was cut.
 
-        With `closest` it is the hypothesis most like the text of the other side, in `others`; a
-        round trip has no other side, and `others` is `None`.
+        With `closest` it is the hypothesis most like the text of the other side, in
+        `references`, which is `None` for a round trip.
         """
         if not texts:
             return []
@@ -202,23 +197,21 @@ class _Distillation:
             options["first_index"] = self._done
         results = teacher.translate(texts, batch_size=self._batch_size, progress=advance, **options)
         self._done += len(texts)
-        chosen = []
+        translations = []
         for index, result in enumerate(results):
             text = result.text
-            if self._closest and others is not None:
-                text = _closest([each.text for each in result.hypotheses], others[index])
+            if self._closest and references is not None:
+                text = _closest([each.text for each in result.hypotheses], references[index])
             is_empty = not text.strip()
             self.num_truncated += result.truncated
             self.num_empty += is_empty and not result.truncated
-            chosen.append(None if is_empty or result.truncated else text)
-        return chosen
+            translations.append(None if is_empty or result.truncated else text)
+        return translations
 
 
 def _closest(texts, reference):
-    """The text of a list that is most like another, by BLEU."""
+    """Returns the text of a list that is most like another, by BLEU."""
     from sacrebleu.metrics import BLEU
-
-    from kformer.evaluation.scores import suitable_tokenizer
 
     metric = BLEU(tokenize=suitable_tokenizer([reference]), effective_order=True)
     # `max` takes the first of equals, the hypothesis that the teacher ranks highest.

@@ -1,8 +1,10 @@
 """A callback that translates the validation set during training."""
 
+from kformer.evaluation.scores import evaluate, suitable_tokenizer
 from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer.training.callbacks.tensorboard import Board
+from kformer.translating.translator import Translator
 from kformer.utils.checks import check_texts, check_whole
 from kformer_options.text_files import check_same_length
 
@@ -69,8 +71,6 @@ class TranslationQuality(StepCounter):
         **options,
     ):
         super().__init__(resume_from)
-        from kformer.evaluation.scores import suitable_tokenizer
-
         for name, value in (("every", every), ("epochs", epochs)):
             if value is not None:
                 check_whole(name, value)
@@ -84,9 +84,7 @@ class TranslationQuality(StepCounter):
         self.tokenize = tokenize or suitable_tokenizer(self.references)
         self.options = {"beam_size": 1, **options}
         self.results = []
-        self._writer = None
-        if log_dir is not None:
-            self._writer = Board(log_dir)
+        self._writer = None if log_dir is None else Board(log_dir)
         self._translator = None
 
     def on_train_batch_end(self, batch, logs=None):
@@ -118,9 +116,6 @@ class TranslationQuality(StepCounter):
         Returns:
             `EvaluationResult`.
         """
-        from kformer.evaluation.scores import evaluate
-        from kformer.translating.translator import Translator
-
         model = self.model  # On JAX, reading it writes the trained weights into the variables.
         if self._translator is None or self._translator.model is not model:
             self._translator = Translator(model, self.tokenizer)
@@ -131,14 +126,12 @@ class TranslationQuality(StepCounter):
         if self._writer is not None:
             self._writer.number("bleu", result.bleu, self.step)
             self._writer.number("chrf", result.chrf, self.step)
-            self._writer.text("translations", self._table(result.hypotheses), self.step)
+            # Some sentences with their translations, spread over the validation set, in Markdown.
+            rows = [("source", "translation", "reference"), ("---",) * 3]
+            texts = list(zip(self.sources, result.hypotheses, self.references, strict=True))
+            rows += texts[:: max(1, len(texts) // _SAMPLES)][:_SAMPLES]
+            lines = (" | ".join(text.replace("|", "\\|") for text in row) for row in rows)
+            table = "\n".join(f"| {line} |" for line in lines)
+            self._writer.text("translations", table, self.step)
             self._writer.flush()
         return result
-
-    def _table(self, hypotheses):
-        """Some sentences with their translations, spread over the validation set, in Markdown."""
-        rows = [("source", "translation", "reference"), ("---",) * 3]
-        texts = list(zip(self.sources, hypotheses, self.references, strict=True))
-        rows += texts[:: max(1, len(texts) // _SAMPLES)][:_SAMPLES]
-        lines = (" | ".join(text.replace("|", "\\|") for text in row) for row in rows)
-        return "\n".join(f"| {line} |" for line in lines)

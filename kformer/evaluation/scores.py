@@ -13,7 +13,7 @@ _SIGNIFICANT = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
-    """What `evaluate` returns.
+    """The result of `evaluate`.
 
     Attributes:
         bleu, chrf: float. The scores of the whole corpus, from 0 to 100. chrF is chrF2: recall
@@ -35,7 +35,7 @@ class EvaluationResult:
     truncated: list
 
     def as_dict(self):
-        """The scores and their signatures as a dict of JSON values."""
+        """Returns the scores and their signatures as a dict of JSON values."""
         names = ("bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_details")
         return {
             **{name: getattr(self, name) for name in names},
@@ -117,7 +117,7 @@ def evaluate(
 
 
 def corpus_bleu(hypotheses, references, tokenize="13a"):
-    """BLEU of given translations with one reference each.
+    """Returns the BLEU of translations with one reference each.
 
     Args:
         hypotheses, references: lists of str of one length.
@@ -131,7 +131,7 @@ def corpus_bleu(hypotheses, references, tokenize="13a"):
 
 
 def is_better(hypotheses, others, references, tokenize="13a"):
-    """Whether translations have a higher BLEU than others, by more than chance.
+    """Returns whether translations have a higher BLEU than others, by more than chance.
 
     Args:
         hypotheses, others, references: lists of str of one length.
@@ -154,7 +154,7 @@ def is_better(hypotheses, others, references, tokenize="13a"):
 
 
 def bleu_tokenizers():
-    """The names that `tokenize` may have, a list of str.
+    """Returns the names that `tokenize` may have, a list of str.
 
     Some download a model (`flores200`) or need a package (`ja-mecab`).
     """
@@ -164,7 +164,7 @@ def bleu_tokenizers():
 
 
 def suitable_tokenizer(texts):
-    """The `tokenize` that suits the script of some texts.
+    """Returns the `tokenize` that suits the script of some texts.
 
     Args:
         texts: list of str.
@@ -181,14 +181,9 @@ def suitable_tokenizer(texts):
 
 
 def _metrics(tokenize, lowercase):
-    """sacreBLEU's BLEU and chrF."""
-    try:
-        from sacrebleu.metrics import BLEU, CHRF
-    except ImportError as error:
-        raise ImportError(
-            "BLEU and chrF need sacrebleu, which is not installed here: run `pip install "
-            "sacrebleu`."
-        ) from error
+    """Returns sacreBLEU's BLEU and chrF."""
+    from sacrebleu.metrics import BLEU, CHRF
+
     check_choice("tokenize", tokenize, bleu_tokenizers())
     try:
         # `force` only silences a warning about hypotheses that look tokenized, which with "none"

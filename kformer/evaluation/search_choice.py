@@ -41,7 +41,7 @@ class SearchChoice:
 
 
 def length_limits(source_lengths, target_lengths):
-    """The limits of a translation's length that let almost all training pairs through.
+    """Returns the limits of a translation's length that let almost all training pairs through.
 
     Of all limits `ratio * source tokens + offset` that 99.9 % of the pairs keep to, these are the
     lowest in the mean over the pairs: the more even the lengths of a pair of languages, the
@@ -130,20 +130,26 @@ def choose_search(
         return translator.translate(sources, batch_size=batch_size, progress=progress, **options)
 
     n_best = {"n_best": before.beam_size} if before.beam_size > 1 else {}
-    by_penalty = _by_penalty(search(length_penalty=_MIDDLE, **n_best))
+    # The hypotheses that each length penalty ranks first.
+    by_penalty = [[] for _ in LENGTH_PENALTIES]
+    for translation in search(length_penalty=_MIDDLE, **n_best):
+        for best, penalty in zip(by_penalty, LENGTH_PENALTIES, strict=True):
+            ranks = [_rank(hypothesis, penalty) for hypothesis in translation.hypotheses]
+            best.append(translation.hypotheses[np.argmax(ranks)].text)
     scores = [corpus_bleu(texts, references, tokenize) for texts in by_penalty]
     middle = LENGTH_PENALTIES.index(_MIDDLE)
     penalty, texts, bleu = _MIDDLE, by_penalty[middle], scores[middle]
     candidate = _candidate(scores)
     if candidate != middle and is_better(by_penalty[candidate], texts, references, tokenize):
-        found = _texts(search(length_penalty=LENGTH_PENALTIES[candidate]))
-        if is_better(found, texts, references, tokenize):
-            penalty, bleu = LENGTH_PENALTIES[candidate], corpus_bleu(found, references, tokenize)
+        new_texts = _texts(search(length_penalty=LENGTH_PENALTIES[candidate]))
+        if is_better(new_texts, texts, references, tokenize):
+            penalty = LENGTH_PENALTIES[candidate]
+            bleu = corpus_bleu(new_texts, references, tokenize)
     options = dataclasses.replace(before, length_penalty=penalty)
     if lengths is not None:
         limits = dict(zip(("length_ratio", "length_offset"), length_limits(*lengths), strict=True))
-        found = _texts(search(length_penalty=penalty, **limits))
-        limited = corpus_bleu(found, references, tokenize)
+        new_texts = _texts(search(length_penalty=penalty, **limits))
+        limited = corpus_bleu(new_texts, references, tokenize)
         if limited >= bleu:
             options, bleu = dataclasses.replace(options, **limits), limited
     default_bleu = float(np.interp(before.length_penalty, LENGTH_PENALTIES, scores))
@@ -161,31 +167,16 @@ def _texts(translations):
     return [translation.text for translation in translations]
 
 
-def _by_penalty(translations):
-    """The hypotheses that each length penalty ranks first: a list of lists of str."""
-    return [
-        [
-            max(translation.hypotheses, key=lambda each: _rank(each, penalty)).text  # noqa: B023
-            for translation in translations
-        ]
-        for penalty in LENGTH_PENALTIES
-    ]
-
-
 def _candidate(scores):
-    """The index of the penalty to try, by the BLEU of each penalty."""
+    """Returns the index of the penalty to try, by the BLEU of each penalty."""
     middle = LENGTH_PENALTIES.index(_MIDDLE)
-    gains = _smooth(scores) - _smooth(scores)[middle]
+    # The mean of each value and its neighbours, so that chance decides less.
+    smooth = np.convolve(np.pad(scores, 1, mode="edge"), np.ones(3) / 3, mode="valid")
+    gains = smooth - smooth[middle]
     high = [i for i, gain in enumerate(gains) if gain >= _SHARE_OF_GAIN * max(gains)]
     return min(high, key=lambda i: abs(i - middle))
 
 
 def _rank(hypothesis, penalty):
-    """The score by which a search with this length penalty compares a hypothesis."""
+    """Returns the score by which a search with this length penalty compares a hypothesis."""
     return hypothesis.score / ((5 + len(hypothesis.ids)) / 6) ** penalty
-
-
-def _smooth(values):
-    """The mean of each value and its neighbours, so that chance decides less."""
-    padded = np.pad(values, 1, mode="edge")
-    return np.convolve(padded, np.ones(3) / 3, mode="valid")

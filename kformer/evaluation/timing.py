@@ -29,12 +29,12 @@ def time_by_length(translator, texts, lengths=None, repeats=3, **options):
     words = " ".join(texts[:1000]).split()
     if not any(map(len, translator.tokenizer.tokenize(words))):
         raise ValueError("The text has no words to make sentences of.")
-    found = {}
-    for wanted in lengths:
-        chosen, size = [], 0
-        while size < wanted:
-            chosen.append(words[len(chosen) % len(words)])
-            text = " ".join(chosen)
+    times = {}
+    for length in lengths:
+        sentence, size = [], 0
+        while size < length:
+            sentence.append(words[len(sentence) % len(words)])
+            text = " ".join(sentence)
             size = len(translator.tokenizer.tokenize([text], special_tokens=True)[0])
         translator([text], **options)  # What is compiled is compiled before.
         seconds = []
@@ -42,5 +42,5 @@ def time_by_length(translator, texts, lengths=None, repeats=3, **options):
             start = time.perf_counter()
             translator([text], **options)
             seconds.append(time.perf_counter() - start)
-        found[min(size, most)] = min(seconds)
-    return found
+        times[min(size, most)] = min(seconds)
+    return times

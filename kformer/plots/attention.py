@@ -96,7 +96,11 @@ def attention_maps(translator, source, target=None, **options):
         raise ValueError("The source is empty, so there is no attention: give a sentence.")
     hypotheses = []
     if target is None:
-        hypotheses = _hypotheses(translator, source, options)
+        # All hypotheses of the final beam (no extra cost).
+        search = translator.search_options(options)
+        if not search.sampling:
+            options = {**options, "n_best": search.beam_size}
+        hypotheses = translator.translate([source], **options)[0].hypotheses
         target = hypotheses[0].text
     target_ids = list(tokenizer.tokenize([target], side="target", special_tokens=True)[0])
     if target_ids[-1:] != [model.end_id]:
@@ -106,36 +110,21 @@ def attention_maps(translator, source, target=None, **options):
         "source_ids": np.array([source_ids], "int32"),
         "target_ids": np.array([read_ids], "int32"),
     }
-    seen = model.inspect(inputs)
-
-    def stacked(name):
-        return np.stack(
-            [
-                ops.convert_to_numpy(ops.cast(scores[0], "float32"))
-                for scores in seen[f"{name}_attention_scores"]
-            ]
-        )
-
+    outputs = model.inspect(inputs)
+    maps = {}
+    for kind in KINDS:
+        layers = [ops.cast(scores[0], "float32") for scores in outputs[f"{kind}_attention_scores"]]
+        maps[kind] = np.stack([ops.convert_to_numpy(scores) for scores in layers])
     sides = ((source_ids, "source"), (target_ids, "target"), (read_ids, "target"))
     labels = [[tokenizer.id_to_token(token, side) for token in ids] for ids, side in sides]
     return AttentionMaps(
         *labels[:2],
-        stacked("encoder"),
-        stacked("decoder"),
-        stacked("cross"),
-        target,
+        text=target,
         read=labels[2],
         source_text=source,
         hypotheses=hypotheses,
+        **maps,
     )
-
-
-def _hypotheses(translator, source, options):
-    """All that the beam held at the end: it costs no more than its best."""
-    search = translator.search_options(options)
-    if not search.sampling:
-        options = {**options, "n_best": search.beam_size}
-    return translator.translate([source], **options)[0].hypotheses
 
 
 def plot_attention(
@@ -184,7 +173,19 @@ def plot_attention(
         scores, queries, keys = scores.of(kind)
     elif kind is not None:
         check_choice("The kind of attention", kind, KINDS)
-    scores = _checked_scores(scores, queries, keys)
+    scores = np.asarray(scores, "float32")
+    if not 2 <= scores.ndim <= 4:
+        raise ValueError(
+            "Attention scores have the shape [T, S], [N, T, S] or [layers, N, T, S], but "
+            f"{list(scores.shape)} was given."
+        )
+    scores = scores.reshape((1,) * (4 - scores.ndim) + scores.shape)
+    sides = {"queries": (queries, scores.shape[2]), "keys": (keys, scores.shape[3])}
+    for name, (labels, size) in sides.items():
+        if labels is not None and len(labels) != size:
+            raise ValueError(
+                f"There are {len(labels)} labels for {size} {name}; give one for each."
+            )
     is_overview = layers is None and heads is None
     layer_numbers = _chosen(layers, scores.shape[0], "layer")
     head_numbers = _chosen(heads, scores.shape[1], "head")
@@ -205,26 +206,6 @@ def plot_attention(
     if fits_screen or columns == 1:
         columns = math.ceil(len(panels) ** 0.5)
     return _plot_panels(panels, columns, (queries, keys), AXES[kind], fits_screen, title)
-
-
-def _checked_scores(scores, queries, keys):
-    """The scores as `[layers, N, T, S]`."""
-    scores = np.asarray(scores, "float32")
-    if not 2 <= scores.ndim <= 4:
-        raise ValueError(
-            "Attention scores have the shape [T, S], [N, T, S] or [layers, N, T, S], but "
-            f"{list(scores.shape)} was given."
-        )
-    scores = scores.reshape((1,) * (4 - scores.ndim) + scores.shape)
-    for name, labels, size in (
-        ("queries", queries, scores.shape[2]),
-        ("keys", keys, scores.shape[3]),
-    ):
-        if labels is not None and len(labels) != size:
-            raise ValueError(
-                f"There are {len(labels)} labels for {size} {name}; give one for each."
-            )
-    return scores
 
 
 def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):

@@ -46,21 +46,16 @@ def plot_training(runs, names=None, metrics=None):
     if not runs or len(names) != len(runs):
         raise ValueError(f"There are {len(names)} names for {len(runs)} runs; give one for each.")
     histories = [_history(run) for run in runs]
-    others = ("nll", "bleu") if metrics is None else metrics
-    wanted = ["loss", *(name for name in others if name != "loss")]
-    shown = [
-        name
-        for name in wanted
-        if any(name in history or f"val_{name}" in history for history in histories)
-    ]
-    missing = wanted if not shown else [name for name in metrics or () if name not in shown]
+    recorded = {name.removeprefix("val_") for history in histories for name in history}
+    requested = dict.fromkeys(["loss", *(("nll", "bleu") if metrics is None else metrics)])
+    plotted = [name for name in requested if name in recorded]
+    missing = [name for name in metrics or () if name not in recorded] if plotted else requested
     if missing:
-        known = sorted({name.removeprefix("val_") for history in histories for name in history})
-        raise ValueError(
-            f"No run has {', '.join(missing)} in its history, but {', '.join(known) or 'nothing'}."
-        )
-    figure = matplotlib_figure(4.6 * len(shown), 3.4)
-    for axes, metric in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        names = ", ".join(sorted(recorded)) or "nothing"
+        raise ValueError(f"No run has {', '.join(missing)} in its history, but {names}.")
+    figure = matplotlib_figure(4.6 * len(plotted), 3.4)
+    grid = figure.subplots(1, len(plotted), squeeze=False)[0]
+    for axes, metric in zip(grid, plotted, strict=True):
         for color, name, history in zip(COLORS * len(runs), names, histories, strict=False):
             for key, style, label in (
                 (metric, ":", f"{name}, training"),
@@ -132,14 +127,14 @@ def _history(run):
         raise FileNotFoundError(f"{path} does not exist: is {run} the directory of a run?")
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    found = {}
+    history = {}
     for row in rows:
         for name, text in row.items():
             if text not in (None, "") and name != "step":
-                steps, numbers = found.setdefault(name, ([], []))
+                steps, numbers = history.setdefault(name, ([], []))
                 steps.append(int(row["step"]))
                 numbers.append(float(text))
-    return found
+    return history
 
 
 def _thinned(steps, numbers):

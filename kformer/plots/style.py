@@ -42,8 +42,7 @@ def matplotlib_figure(width, height):
 
 
 def _png(figure):
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
+    figure.savefig(file := io.BytesIO(), format="png")
     return file.getvalue()
 
 
@@ -100,11 +99,9 @@ def font_families(texts):
     """
     from matplotlib import font_manager
 
-    usual = "DejaVu Sans"
-    missing = {ord(sign) for text in texts for sign in text if not sign.isspace()} - _characters(
-        font_manager.findfont(usual)
-    )
-    families = [usual]
+    families = ["DejaVu Sans"]
+    missing = {ord(sign) for text in texts for sign in text if not sign.isspace()}
+    missing -= _characters(font_manager.findfont(families[0]))
     for path, family in _fonts() if missing else ():
         if missing & _characters(path):
             families.append(family)
@@ -126,7 +123,7 @@ def _fonts():
     from matplotlib import font_manager
 
     # Fonts for formulas use other code points, and "Last Resort" has a box for every character.
-    found = [
+    fonts = [
         (font.fname, font.name)
         for font in font_manager.fontManager.ttflist
         if not font.name.startswith(_NO_TEXT)
@@ -135,8 +132,8 @@ def _fonts():
     for folder in package.submodule_search_locations if package else ():
         for path in sorted(pathlib.Path(folder, "fonts").glob("NotoSansCJK*.otf")):
             font_manager.fontManager.addfont(path)
-            found.append((str(path), font_manager.FontProperties(fname=path).get_name()))
-    return found
+            fonts.append((str(path), font_manager.FontProperties(fname=path).get_name()))
+    return fonts
 
 
 @functools.lru_cache(maxsize=256)

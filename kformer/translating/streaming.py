@@ -35,7 +35,7 @@ _OF_RUNS = ("sampling", "temperature", "top_k", "top_p", "seed")
 def open_translator(
     path, source_language=None, target_language=None, ensemble=None, dtype=None, devices=None
 ):
-    """The translator of a run directory or of a SavedModel.
+    """Opens the translator of a run directory or of a SavedModel.
 
     Args:
         path: path of a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
@@ -60,32 +60,23 @@ def open_translator(
         if devices not in (None, 1):
             share_texts(devices)
         return load_run_translator(path, source_language, target_language, ensemble, dtype)
-    if ensemble:
-        raise ValueError(
-            f"{path} is not a run directory, and only runs translate together: leave "
-            f"{named('ensemble')} out, or give the run."
-        )
+    options = {"source_language": source_language, "target_language": target_language}
+    options |= {"ensemble": ensemble or None, "dtype": dtype, "devices": devices}
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"{path} is a SavedModel, and only a run takes {named(name)}: leave it out, "
+                "give the run, or export the run again."
+            )
     from kformer.export import SavedModelTranslator
 
-    if devices is not None:
-        raise ValueError(f"{path} is not a run directory, and only runs use several devices.")
-    if dtype is not None:
-        raise ValueError(
-            f"The dtype of the SavedModel {path} is fixed: export the run again with "
-            f"{named('dtype')}={dtype}."
-        )
-    if source_language is not None or target_language is not None:
-        raise ValueError(
-            f"The languages of the SavedModel {path} are fixed: export the run again with the "
-            "languages that you want."
-        )
     return SavedModelTranslator(path)
 
 
 def load_run_translator(
     path, source_language=None, target_language=None, ensemble=None, dtype=None
 ):
-    """The translator of a run directory; arguments and returns are those of `open_translator`.
+    """Opens the translator of a run; arguments and returns are those of `open_translator`.
 
     Raises:
         FileNotFoundError: there is no run, or its training has not written a model yet.
@@ -100,7 +91,7 @@ def load_run_translator(
 
 
 def search_options(translator, **options):
-    """Keyword arguments for a translator's `translate`, checked.
+    """Checks keyword arguments for a translator's `translate`, and returns them.
 
     Args:
         translator: as `open_translator` returns it.
@@ -137,7 +128,7 @@ def search_options(translator, **options):
 
 
 def wide_enough(translator, beam_size, n_best):
-    """The beam size, raised to `n_best` if it is unset and the search is not fixed.
+    """Returns the beam size, raised to `n_best` if it is unset and the search is not fixed.
 
     Args:
         translator: as `open_translator` returns it.
@@ -145,8 +136,7 @@ def wide_enough(translator, beam_size, n_best):
         n_best: int.
     """
     default = getattr(translator.options, "beam_size", None)
-    is_too_narrow = beam_size is None and default is not None and n_best > default
-    return n_best if is_too_narrow else beam_size
+    return n_best if beam_size is None and default is not None and n_best > default else beam_size
 
 
 def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
@@ -169,9 +159,7 @@ def translate_lines(lines, translate, write, *, chunk_lines=512, progress=None):
         # The index of a line in the whole input: random numbers must not depend on the chunks.
         results = translate(chunk, first_index=done)
         write(results)
-        for number, result in enumerate(results, done + 1):
-            if result.truncated:
-                truncated.add(number)
+        truncated.add(n for n, result in enumerate(results, done + 1) if result.truncated)
         done += len(chunk)
         if progress is not None:
             progress(done)
@@ -260,7 +248,7 @@ def chunks_of_lines(lines, chunk_lines):
 
 
 def decode_line(line, first=False):
-    r"""The text of one line of a file.
+    r"""Returns the text of one line of a file.
 
     Args:
         line: bytes, with or without the newline.
@@ -277,7 +265,7 @@ def decode_line(line, first=False):
 
 
 def format_line(translation, *, n_best=1, scores=False):
-    """The output line of one input line, without its newline.
+    """Returns the output line of one input line, without its newline.
 
     Args:
         translation: `kformer.translating.translation.Translation`.
@@ -347,10 +335,10 @@ def open_output(path):
 
 
 def _descriptor_of(path):
-    """The number of the open file that a path such as /dev/stdout stands for, or `None`.
+    """Returns the number of the open file that a path such as /dev/stdout names, or `None`.
 
-    What /dev/stdout leads to in the end may be a file, which belongs to whoever began the process:
-    it is written on from where it is, and never replaced.
+    /dev/stdout may lead to a file that belongs to whoever began the process: it is written on from
+    where it is, and never replaced.
     """
     folders = {os.path.realpath(folder) for folder in ("/dev/fd", "/proc/self/fd")}
     for _ in range(_MOST_LINKS):
@@ -374,14 +362,14 @@ class TruncatedLines:
 
     def __init__(self, numbers=()):
         self.count, self.first = 0, []
-        for number in numbers:
-            self.add(number)
+        self.add(numbers)
 
-    def add(self, number):
-        """Adds the number of a line."""
-        self.count += 1
-        if len(self.first) < 10:
-            self.first.append(number)
+    def add(self, numbers):
+        """Adds the numbers of lines."""
+        for number in numbers:
+            self.count += 1
+            if self.count <= 10:
+                self.first.append(number)
 
 
 def warn_truncated(lines, stream=None):
@@ -395,10 +383,10 @@ def warn_truncated(lines, stream=None):
     if not isinstance(lines, TruncatedLines):
         lines = TruncatedLines(lines)
     if lines.count:
-        shown = ", ".join(map(str, lines.first)) + (", ..." if lines.count > 10 else "")
+        numbers = ", ".join(map(str, lines.first)) + (", ..." if lines.count > 10 else "")
+        start, end = ("s were", "lines") if lines.count > 1 else (" was", "line")
         print(
-            f"warning: {lines.count} source line{'s were' if lines.count > 1 else ' was'} "
-            "longer than the model's limit and cut "
-            f"(line{'s' if lines.count > 1 else ''} {shown}).",
+            f"warning: {lines.count} source line{start} longer than the model's limit and cut "
+            f"({end} {numbers}).",
             file=stream or sys.stderr,
         )

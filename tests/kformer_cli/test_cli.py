@@ -441,8 +441,11 @@ def bad_exports(bad):
             ["translate", RUN, "--target-language", "fr"],
             "This tokenizer has no languages to choose from",
         ),
-        (["translate", SAVED_MODEL, "--target-language", "fr"], "The languages of the SavedModel"),
-        (["translate", SAVED_MODEL, "--dtype", "int8"], "export the run again with --dtype=int8"),
+        (
+            ["translate", SAVED_MODEL, "--target-language", "fr"],
+            "only a run takes --target-language",
+        ),
+        (["translate", SAVED_MODEL, "--dtype", "int8"], "give the run, or export the run again"),
         (["translate", RUN, "--dtype", "int4"], "must be one of float32, bfloat16, int8"),
     ]
 
