@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_output, check_run, check_sides, check_trained
+from kformer_cli.checks import check_output, check_sides
 from kformer_cli.environment import quiet_imports
-from kformer_cli.options import MACHINE, BatchSize, Json, Run, option, with_options
+from kformer_cli.options import BATCH, MACHINE, Json, Run, option, with_options
+from kformer_options.model_folders import check_run, check_trained
 
 _Run = Annotated[
     str | None,
@@ -29,7 +30,7 @@ _Gold = Annotated[
 ]
 
 
-@with_options({"batch_size": BatchSize, **MACHINE}, batch_size=32)
+@with_options({**BATCH, **MACHINE}, batch_size=32)
 def align(
     source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Source text.")],
     target: Annotated[
@@ -101,7 +102,7 @@ def align(
         print(json.dumps({"alignment_error_rate": error}) if as_json else f"AER  {error:.4f}")
 
 
-@with_options({"batch_size": BatchSize, **MACHINE}, batch_size=32)
+@with_options({**BATCH, **MACHINE}, batch_size=32)
 def calibrate(
     run: Run,
     source: Annotated[

@@ -1,50 +1,10 @@
 """What `kformer translate` is asked of each line: options that name files with a line for each."""
 
-import pathlib
-from typing import Annotated
-
 from kformer_cli.environment import UsageError
-from kformer_cli.options import option
+from kformer_cli.options import chosen
 from kformer_options.text_files import check_readable, check_same_length, count_lines
 
-BESIDE = {
-    "terms": Annotated[
-        pathlib.Path | None,
-        option(
-            "--terms",
-            metavar="FILE",
-            help="Words and phrases that each translation must contain: a line for each line of "
-            "the text, terms with tabs between them, forms of a term, one of which is enough, with "
-            "| between them. It needs a beam. Default: none.",
-        ),
-    ],
-    "forbidden_terms": Annotated[
-        pathlib.Path | None,
-        option(
-            "--forbidden-terms",
-            metavar="FILE",
-            help="What each translation must not contain: a line for each line, terms with tabs "
-            "between them. Default: nothing.",
-        ),
-    ],
-    "prefix": Annotated[
-        pathlib.Path | None,
-        option(
-            "--prefix",
-            metavar="FILE",
-            help="How each translation begins: a line for each line. Default: freely.",
-        ),
-    ],
-    "alternatives": Annotated[
-        int | None,
-        option(
-            "--alternatives",
-            min=1,
-            help="N translations per line, which differ in the first token after the prefix, "
-            "in columns as with --n-best. Default: one, the best.",
-        ),
-    ],
-}
+BESIDE = chosen("terms", "forbidden_terms", "prefix", "alternatives")
 _FILES = ("terms", "forbidden_terms", "prefix")
 
 
@@ -66,9 +26,9 @@ class LinesBeside:
         self._lines = {}
         for name, path in self._paths.items():
             flag = _flag(name)
-            check_readable(str(path), flag)
+            check_readable(path, flag)
             if count is not None:
-                check_same_length("the text", count, f"'{path}' ({flag})", count_lines(str(path)))
+                check_same_length("the text", count, f"'{path}' ({flag})", count_lines(path))
 
     def read(self, is_run):
         """Reads the files.

@@ -1,70 +1,39 @@
-"""What a command checks before it imports anything: numbers, files and folders.
-
-kformer checks all of it again. Here a mistake is answered at once, and by the name of the option.
-"""
+"""What a command checks before it imports anything: combinations of options, files and folders."""
 
 import pathlib
 
 from kformer_cli.environment import UsageError
-from kformer_options.combinations import check_search
-from kformer_options.field import Option
-from kformer_options.model_folders import check_run, check_trained, is_run
+from kformer_options.model_folders import check_trained, is_run
+from kformer_options.names import named
 from kformer_options.text_files import check_readable, check_same_length, count_lines
 
-_LIMITS = (
-    Option("", "beam_size", int, True, flag="beam-size", at_least=1),
-    Option("", "n_best", int, True, flag="n-best", at_least=1),
-    Option("", "max_length", int, True, flag="max-length", at_least=0),
-    Option("", "length_ratio", float, True, flag="length-ratio", at_least=0),
-    Option("", "length_offset", int, True, flag="length-offset", at_least=0),
-    Option("", "temperature", float, True, flag="temperature", above=0),
-    Option("", "top_k", int, True, flag="top-k", at_least=0),
-    Option("", "top_p", float, True, flag="top-p", above=0, at_most=1),
-    Option("", "seed", int, True, flag="seed", at_least=0, at_most=2**31 - 1),
-    Option("", "repetition_penalty", float, True, flag="repetition-penalty", above=0),
-    Option(
-        "", "no_repeat_ngram_size", int, True, flag="no-repeat-ngram-size", at_least=0, at_most=1000
-    ),
-    Option("", "max_text_bytes", int, True, flag="max-text-bytes", at_least=4),
-    Option("", "batch_size", int, True, flag="batch-size", at_least=1),
-    Option("", "dtype", str, True, flag="dtype", choices=("float32", "bfloat16", "int8")),
-)
 
-
-def check_values(options, searches=True):
-    """Checks values that are not of the parser's types alone, and that a search uses all of them.
+def check_search(options):
+    """Checks that no option of a search leaves another one without effect.
 
     Args:
-        options: dict of name to value. `None` means unset.
-        searches: bool, default `True`. Whether the search is kformer's own.
+        options: dict of name to value, of a command line. `None` means unset.
 
     Raises:
-        UsageError: a value is out of range, or another option leaves it without effect.
+        UsageError: one does.
     """
-    for limit in _LIMITS:
-        check_value(limit, options.get(limit.name))
-    if searches:
-        try:
-            check_search(options)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-
-
-def check_value(option, value):
-    """Checks the value of one declared option.
-
-    Args:
-        option: `Option`.
-        value: what was given; `None` means unset.
-
-    Raises:
-        UsageError: the value is out of range.
-    """
-    try:
-        if value is not None:
-            option.check(value, f"--{option.flag}")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    beam_size = options.get("beam_size")
+    if options.get("sample") or options.get("mbr") is not None:
+        if beam_size is not None:
+            sampling = "sampling" if options.get("sample") else "mbr"
+            raise UsageError(
+                f"{named('beam_size')} is for a search, and {named(sampling)} draws samples: leave "
+                "one of them out."
+            )
+        return
+    if beam_size != 1 or options.get("alternatives") is not None:
+        return
+    for name in ("length_penalty", "early_stopping", "closest"):
+        if options.get(name) not in (None, False):
+            raise UsageError(
+                f"{named(name)} is about the hypotheses of a beam, but with {named('beam_size')} 1 "
+                f"there is one alone: give a wider beam, or leave {named(name)} out."
+            )
 
 
 def check_text(path, flag):
@@ -146,15 +115,3 @@ def check_models(model, ensemble=()):
         check_trained(model)
     for run in ensemble or ():
         check_trained(run)
-
-
-__all__ = [
-    "check_models",
-    "check_output",
-    "check_run",
-    "check_sides",
-    "check_text",
-    "check_trained",
-    "check_value",
-    "check_values",
-]

@@ -1,22 +1,16 @@
 """The command that lets teachers translate a training text: `distill`."""
 
+import dataclasses
 import pathlib
 import sys
 from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_sides, check_trained, check_values
+from kformer_cli.checks import check_search, check_sides
 from kformer_cli.environment import UsageError, quiet_imports
-from kformer_cli.options import (
-    LIMITS,
-    MACHINE,
-    BatchSize,
-    LengthPenalty,
-    given,
-    option,
-    with_options,
-)
+from kformer_cli.options import BATCH, LIMITS, MACHINE, SEARCH, option, set_options, with_options
+from kformer_options.model_folders import check_trained
 from kformer_options.wording import counted
 
 Teachers = Annotated[
@@ -78,13 +72,16 @@ Closest = Annotated[
 KeepOriginal = Annotated[
     bool, option("--keep-original", help="Also write the given pairs, after the new ones.")
 ]
-BeamSize = Annotated[
-    int, option("--beam-size", min=1, show_default=True, help="Live hypotheses per sentence.")
-]
-_SEARCH = {"beam_size": BeamSize, "length_penalty": LengthPenalty, **LIMITS}
+_SEARCH = {
+    "beam_size": dataclasses.replace(
+        SEARCH["beam_size"], help_text="Live hypotheses per sentence."
+    ),
+    "length_penalty": SEARCH["length_penalty"],
+    **LIMITS,
+}
 
 
-@with_options({**_SEARCH, "batch_size": BatchSize, **MACHINE}, beam_size=5, batch_size=64)
+@with_options({**_SEARCH, **BATCH, **MACHINE}, beam_size=5, batch_size=64)
 def distill(
     teachers: Teachers,
     source: Source,
@@ -114,7 +111,7 @@ def distill(
         raise UsageError(
             f"--reference is for {', '.join(needs)}: give one of them, or leave it out."
         )
-    check_values({**options, "closest": closest})
+    check_search({**options, "closest": closest})
     check_sides([(source, "--source"), (reference, "--reference")])
     for run in (*teachers, *(backward or ())):
         check_trained(run)
@@ -131,7 +128,7 @@ def distill(
         check_same_length(f"'{source}'", len(sources), f"'{reference}'", len(references))
     forward, back = _load(teachers, separately), _load(backward or [], separately)
     settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
-    settings |= given(options, [*_SEARCH, "batch_size"])
+    settings |= set_options(options, [*_SEARCH, "batch_size"])
     texts = len(forward) + len(back) * (2 if round_trips else 1)
     # Opened first, so that a path that cannot be written is an error before the long work.
     with (

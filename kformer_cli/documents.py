@@ -3,64 +3,13 @@
 import pathlib
 import re
 import sys
-from typing import Annotated
 
 import typer
 
-from kformer_cli.options import given, in_panel, option
+from kformer_cli.options import chosen
 from kformer_options.text_files import check_readable
 
-DOCUMENTS = {
-    "document": Annotated[
-        pathlib.Path | None,
-        option(
-            "--document",
-            metavar="FILE",
-            help="Translate a whole document in place of lines: text, HTML, Markdown, SRT or PO. "
-            "Its markup stays as it is.",
-        ),
-    ],
-    "format": Annotated[
-        str | None,
-        option(
-            "--format",
-            metavar="NAME",
-            help="With --document: text, html, markdown, srt or po. Default: by the ending of the "
-            "file's name, else text.",
-        ),
-    ],
-    "language_pair": Annotated[
-        str | None,
-        option(
-            "--language-pair",
-            metavar="SOURCE-TARGET",
-            help="With --document, --split or --glossary: the languages, such as de-en. The "
-            "first decides where sentences end; the second is written into an HTML page or a PO "
-            "file. Default: the run's, else English, and a page names no language.",
-        ),
-    ],
-    "glossary": Annotated[
-        pathlib.Path | None,
-        option(
-            "--glossary",
-            metavar="FILE",
-            help="Terms and their translations, with a tab between them, a line for each; forms "
-            "with | between them. A line without a translation is a term that is not translated.",
-        ),
-    ],
-    "split": Annotated[
-        bool,
-        option(
-            "--split",
-            help="Translate lines of several sentences, or that are too long, sentence by "
-            "sentence.",
-        ),
-    ],
-    "strict": Annotated[
-        bool, option("--strict", help="End with an error code if anything of the text was cut.")
-    ],
-}
-in_panel("Documents", DOCUMENTS)
+DOCUMENTS = chosen("document", "format", "language_pair", "glossary", "split", "strict")
 _NOT_WITH = ("terms", "forbidden_terms", "prefix", "alternatives", "workers", "sample")
 
 
@@ -82,7 +31,7 @@ def check_documents(options, input, n_best, scores):
         raise typer.BadParameter("--strict is not for --workers: leave one out.")
     if options["document"] is None and options["format"]:
         raise typer.BadParameter("--format is for --document.")
-    used = given(options, ("document", "glossary")) | ({"split": 1} if options["split"] else {})
+    used = [name for name in ("document", "glossary", "split") if options[name]]
     if options["language_pair"] is not None:
         if not used:
             raise typer.BadParameter("--language-pair is for --document, --split and --glossary.")
@@ -93,7 +42,7 @@ def check_documents(options, input, n_best, scores):
             )
     if not used:
         return
-    first = f"--{next(iter(used))}"
+    first = f"--{used[0]}"
     for name in _NOT_WITH:
         if options[name]:
             raise typer.BadParameter(
@@ -102,12 +51,12 @@ def check_documents(options, input, n_best, scores):
     if n_best > 1 or scores:
         raise typer.BadParameter(f"{first} gives one translation, without scores.")
     if options["glossary"] is not None:
-        check_readable(str(options["glossary"]), "--glossary")
+        check_readable(options["glossary"], "--glossary")
     if options["document"] is None:
         return
     if input is not None or options["split"]:
         raise typer.BadParameter("--document is a file of its own: leave --input and --split out.")
-    check_readable(str(options["document"]), "--document", is_document=True)
+    check_readable(options["document"], "--document", is_document=True)
 
 
 def translate_file(translator, output, options, search):
@@ -123,7 +72,7 @@ def translate_file(translator, output, options, search):
     from kformer.translating import streaming
     from kformer.utils.progress import Progress
 
-    path = options["document"]
+    path = pathlib.Path(options["document"])
     with Progress(what="sentences") as progress:
         found = translate_document(
             translator,
@@ -232,6 +181,3 @@ def _print_report(report):
     for use in report.terms:
         target = "|".join(use.target) or "not translated"
         print(f"{use.source}\t{target}\tfound {use.found}, used {use.used}", file=sys.stderr)
-
-
-__all__ = ["DOCUMENTS", "check_documents", "end_lines", "lines_translator", "translate_file"]

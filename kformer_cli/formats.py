@@ -1,5 +1,6 @@
 """The commands from and to other systems: `export` and `import`."""
 
+import dataclasses
 import importlib
 import pathlib
 import sys
@@ -7,85 +8,56 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_trained, check_value, check_values
-from kformer_cli.environment import quiet_imports
+from kformer_cli.checks import check_search
+from kformer_cli.environment import UsageError, quiet_imports
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
     SEARCH,
-    Ensemble,
     Run,
-    given,
+    chosen,
     option,
+    set_options,
     with_options,
 )
+from kformer_options.commands import COMMANDS
 from kformer_options.export_formats import FORMATS, dtypes_help, formats_help
-from kformer_options.field import Option
-from kformer_options.model_folders import check_hub, check_new_folder, check_published, is_hub_name
+from kformer_options.model_folders import (
+    check_hub,
+    check_new_folder,
+    check_published,
+    check_trained,
+    is_hub_name,
+)
+from kformer_options.search import SEARCH as SEARCH_OPTIONS
 from kformer_options.text_files import check_readable
 
 _EXPORT = {
-    "n_best": Annotated[
-        int | None,
-        option(
-            "--n-best",
-            min=1,
-            help="Translations that the signature `n_best` gives. Default: as many as the beam is "
-            "wide.",
-        ),
-    ],
-    "shortlist": Annotated[
-        pathlib.Path | None,
-        option(
-            "--shortlist",
-            metavar="FILE",
-            help="Text in the target language: only its tokens are ever generated, in less time. "
-            "Default: all tokens.",
-        ),
-    ],
-    "early_stopping": Annotated[
-        bool,
-        option(
-            "--early-stopping",
-            help="Stop a beam search sooner; it may miss a better, longer translation.",
-        ),
-    ],
-}
-_SERVING = {
-    "serving_config": Annotated[
-        bool,
-        option(
-            "--serving-config",
-            help="saved_model: also write models.config, batching_parameters.txt and compose.yaml "
-            "of TensorFlow Serving into the folder around FOLDER.",
-        ),
-    ],
-}
-_MODULES = {
-    "import_module": Annotated[
-        list[str] | None,
-        option(
-            "--import",
-            metavar="MODULE",
-            help="A Python module to import first, which registers layers of your own.",
-        ),
-    ],
-}
-_IMPORTED = ("float32", "float16", "bfloat16")
-_ImportedDtype = Annotated[
-    str,
-    option(
-        "--dtype",
-        show_default=True,
-        help="float32; float16 or bfloat16 keep weights small, and compute in it.",
+    "n_best": dataclasses.replace(
+        SEARCH_OPTIONS["n_best"],
+        help_text="Translations that the signature `n_best` gives. Default: as many as the beam is "
+        "wide.",
     ),
-]
+    **chosen("shortlist"),
+    "early_stopping": SEARCH_OPTIONS["early_stopping"],
+}
+_IMPORTED_DTYPE = dataclasses.replace(
+    COMMANDS["dtype"],
+    choices=("float32", "float16", "bfloat16"),
+    metavar=None,
+    help_text="float32; float16 or bfloat16 keep weights small, and compute in it.",
+)
 
 
 @with_options(
-    {**SEARCH, **_EXPORT, **_SERVING, **LANGUAGES, "ensemble": Ensemble, **_MODULES, **MACHINE},
-    early_stopping=False,
-    serving_config=False,
+    {
+        **SEARCH,
+        **_EXPORT,
+        **chosen("serving_config"),
+        **LANGUAGES,
+        **chosen("ensemble", "import_module"),
+        **MACHINE,
+    }
 )
 def export(
     run: Run,
@@ -131,8 +103,12 @@ def export(
     Example: [bold]kformer export runs/en-de --output saved_models/en-de --beam-size 4[/bold]
     """
     options["early_stopping"] = options["early_stopping"] or None
-    search = given(options, [*SEARCH, *_EXPORT])
-    others = {"single": single, "signatures": signatures, **given(options, ["serving_config"])}
+    search = set_options(options, [*SEARCH, *_EXPORT])
+    others = {
+        "single": single,
+        "signatures": signatures,
+        **set_options(options, ["serving_config"]),
+    }
     entry = _check_format(format, search, others)
     _check_export(run, entry, dtype, options)
     with quiet_imports():
@@ -141,10 +117,12 @@ def export(
         from kformer.utils.lines import read_lines
     for module in options["import_module"] or ():
         importlib.import_module(module)
-    translator = streaming.load_run_translator(run, **given(options, [*LANGUAGES, "ensemble"]))
+    translator = streaming.load_run_translator(
+        run, **set_options(options, [*LANGUAGES, "ensemble"])
+    )
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
     more = {"beam_size": beam_size, "single": single or None, "signatures": _names(signatures)}
-    search |= given(more, more)
+    search |= set_options(more, more)
     if dtype is not None:
         search[entry.dtype_option] = dtype
     if "shortlist" in search:
@@ -167,12 +145,16 @@ def _names(text):
 
 def _check_export(run, entry, dtype, options):
     """Checks what can be checked before Keras is imported."""
-    check_value(Option("", "dtype", str, True, flag="dtype", choices=entry.dtypes), dtype)
-    check_values(options, searches=entry.name == "saved_model")
+    if dtype is not None and dtype not in entry.dtypes:
+        raise UsageError(
+            f"--dtype must be one of {', '.join(entry.dtypes)}, but {dtype!r} was given."
+        )
+    if entry.name == "saved_model":
+        check_search(options)
     for each in (run, *(options["ensemble"] or ())):
         check_trained(each)
     if options["shortlist"] is not None:
-        check_readable(str(options["shortlist"]), "--shortlist")
+        check_readable(options["shortlist"], "--shortlist")
 
 
 def _check_format(format, search, others):
@@ -208,35 +190,8 @@ def _check_format(format, search, others):
     return entry
 
 
-_Ignore = Annotated[
-    list[str] | None,
-    option(
-        "--ignore",
-        metavar="SETTING",
-        help="A setting of the model's generation_config.json that is ignored if kformer's search "
-        "does not follow it; it is an error otherwise. Give the option again for more.",
-    ),
-]
-
-
-_Revision = Annotated[
-    str | None,
-    option(
-        "--revision",
-        metavar="NAME",
-        help="A branch, tag or commit of a model at the hub. Default: its main branch.",
-    ),
-]
-
-
 @with_options(
-    {
-        **LANGUAGES,
-        "dtype": _ImportedDtype,
-        "ignore": _Ignore,
-        "revision": _Revision,
-        **MACHINE,
-    },
+    {**LANGUAGES, "dtype": _IMPORTED_DTYPE, **chosen("ignore", "revision"), **MACHINE},
     dtype="float32",
 )
 def import_(
@@ -267,7 +222,6 @@ def import_(
     A download is kept in the cache of huggingface_hub, goes on where it broke off, and is verified.
     HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE count as in its own command `hf`.
     """
-    check_value(Option("", "dtype", str, True, flag="dtype", choices=_IMPORTED), options["dtype"])
     if is_hub_name(path):
         check_hub(path)
     else:
@@ -279,7 +233,7 @@ def import_(
         run = import_checkpoint(
             path,
             output,
-            **given(options, [*LANGUAGES, "dtype", "revision"]),
+            **set_options(options, [*LANGUAGES, "dtype", "revision"]),
             ignore=options["ignore"] or (),
             report=lambda text: print(f"warning: {text}", file=sys.stderr),
         )

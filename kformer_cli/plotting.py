@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_output, check_run, check_text, check_trained, check_values
+from kformer_cli.checks import check_output, check_text
 from kformer_cli.command import Command, Group
 from kformer_cli.environment import UsageError, quiet_imports
-from kformer_cli.options import MACHINE, BeamSize, Json, Run, given, option, with_options
+from kformer_cli.options import MACHINE, SEARCH, Json, Run, option, set_options, with_options
 from kformer_options.figure_files import check_suffix
+from kformer_options.model_folders import check_run, check_trained
 
 plot = typer.Typer(
     cls=Group,
@@ -23,46 +24,11 @@ Output = Annotated[
     pathlib.Path, option("--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")
 ]
 
-
-_MAPS = {
-    "target": Annotated[
-        str | None,
-        option("--target", metavar="TEXT", help="Its translation. Default: the model's own."),
-    ],
-    "kind": Annotated[
-        str | None,
-        option(
-            "--kind",
-            help="cross (decoder on encoder), encoder or decoder. A page has all three. Default: "
-            "cross.",
-        ),
-    ],
-    "layer": Annotated[
-        list[int] | None,
-        option(
-            "--layer",
-            help="A layer to plot, from 1. Give it again for more. Default: the last one; with "
-            "--mean or --head all. A page has all.",
-        ),
-    ],
-    "head": Annotated[
-        list[int] | None,
-        option(
-            "--head",
-            help="A head to plot, from 1. Give it again for more. Default: all heads.",
-        ),
-    ],
-    "mean": Annotated[
-        bool,
-        option("--mean", help="Plot the mean of a layer's heads, or of those given by --head."),
-    ],
-    "beam_size": BeamSize,
-}
-_OF_A_PICTURE = ("kind", "layer", "head", "mean")
+_BEAM = {"beam_size": SEARCH["beam_size"]}
 
 
 @plot.command(cls=Command)
-@with_options({**_MAPS, **MACHINE}, mean=False)
+@with_options({**_BEAM, **MACHINE})
 def attention(
     run: Run,
     source: Annotated[str, option("--source", metavar="TEXT", help="A sentence to translate.")],
@@ -74,6 +40,37 @@ def attention(
             help="The picture: .png, .svg, .pdf, or .html to look around in.",
         ),
     ],
+    target: Annotated[
+        str | None,
+        option("--target", metavar="TEXT", help="Its translation. Default: the model's own."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        option(
+            "--kind",
+            help="cross (decoder on encoder), encoder or decoder. A page has all three. Default: "
+            "cross.",
+        ),
+    ] = None,
+    layer: Annotated[
+        list[int] | None,
+        option(
+            "--layer",
+            help="A layer to plot, from 1. Give it again for more. Default: the last one; with "
+            "--mean or --head all. A page has all.",
+        ),
+    ] = None,
+    head: Annotated[
+        list[int] | None,
+        option(
+            "--head",
+            help="A head to plot, from 1. Give it again for more. Default: all heads.",
+        ),
+    ] = None,
+    mean: Annotated[
+        bool,
+        option("--mean", help="Plot the mean of a layer's heads, or of those given by --head."),
+    ] = False,
     **options,
 ):
     """Plot which token attended to which, in a real translation by a real model.
@@ -81,15 +78,15 @@ def attention(
     Example: [bold]kformer plot attention runs/en-de --source "A man rides a horse." --output
     attention.png[/bold]
     """
-    check_values(options)
-    chosen = {name: _from_zero(options[name], name) for name in ("layer", "head")}
-    if options["target"] is not None and options["beam_size"] is not None:
+    layers, heads = _from_zero(layer, "layer"), _from_zero(head, "head")
+    if target is not None and options["beam_size"] is not None:
         raise UsageError("With --target nothing is searched for: leave --beam-size out.")
     is_page = output.suffix.lower() in (".html", ".htm")
     if not is_page:
         check_suffix(output)
-    elif of_a_picture := [f"--{name}" for name in _OF_A_PICTURE if options[name]]:
-        flags = ", ".join(of_a_picture)
+    elif kind or layer or head or mean:
+        settings = {"kind": kind, "layer": layer, "head": head, "mean": mean}
+        flags = ", ".join(f"--{name}" for name, value in settings.items() if value)
         raise UsageError(f"A page has all layers and heads: leave out {flags}, or write a .png.")
     check_output(output)
     if not source.strip():
@@ -99,11 +96,9 @@ def attention(
         from kformer import plots
         from kformer.translating.translator import Translator
     translator = Translator.load(run)
-    if not chosen["layer"] and not chosen["head"] and not options["mean"]:
-        chosen["layer"] = [-1]
-    maps = plots.attention_maps(
-        translator, source, options["target"], **given(options, ["beam_size"])
-    )
+    if not layers and not heads and not mean:
+        layers = [-1]
+    maps = plots.attention_maps(translator, source, target, **set_options(options, _BEAM))
     if is_page:
         plots.style.write_text(
             output, plots.attention_html(maps, model=pathlib.Path(run).resolve().name)
@@ -111,10 +106,10 @@ def attention(
     else:
         figure = plots.plot_attention(
             maps,
-            kind=options["kind"] or "cross",
-            layers=chosen["layer"],
-            heads=chosen["head"],
-            mean=options["mean"] or None,
+            kind=kind or "cross",
+            layers=layers,
+            heads=heads,
+            mean=mean or None,
             title=f"{source} \u2192 {maps.text}",
         )
         plots.save(figure, output)
@@ -186,7 +181,7 @@ def positions(
 
 
 @plot.command(cls=Command)
-@with_options({"beam_size": BeamSize, **MACHINE})
+@with_options({**_BEAM, **MACHINE})
 def lengths(
     run: Run,
     source: Annotated[
@@ -214,7 +209,6 @@ def lengths(
     """
     check_suffix(output)
     check_output(output)
-    check_values(options)
     check_trained(run)
     check_text(source, "--source")
     with quiet_imports():
@@ -224,7 +218,7 @@ def lengths(
         from kformer.utils.lines import read_lines
     translator = Translator.load(run)
     found = time_by_length(
-        translator, read_lines(source, "source"), length, **given(options, ["beam_size"])
+        translator, read_lines(source, "source"), length, **set_options(options, _BEAM)
     )
     plots.save(plots.plot_lengths({run: found}, what="seconds"), output)
     print(

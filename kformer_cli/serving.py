@@ -1,7 +1,6 @@
 """The command that serves: `serve`."""
 
 import logging
-import os
 import pathlib
 import signal
 import sys
@@ -9,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_value
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import option, with_options
 from kformer_options.key_file import keys_in
@@ -17,20 +15,7 @@ from kformer_options.model_folders import check_served
 from kformer_options.serving import SERVING
 
 
-def _annotated(declared):
-    kind = {list: list[str], os.PathLike: pathlib.Path}.get(declared.type, declared.type)
-    return Annotated[
-        kind | None,
-        option(
-            f"--{declared.flag}",
-            help=declared.help,
-            metavar=declared.metavar,
-            rich_help_panel=declared.group,
-        ),
-    ]
-
-
-@with_options({name: _annotated(declared) for name, declared in SERVING.items()})
+@with_options(SERVING)
 def serve(
     models: Annotated[
         list[str] | None,
@@ -69,8 +54,6 @@ def serve(
     """
     for model in () if print_ray_config else models or ():
         check_served(model)
-    for name, declared in SERVING.items():
-        check_value(declared, options[name])
     if options["api_keys"] is not None and not print_ray_config:
         keys_in(options["api_keys"])
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")

@@ -1,7 +1,7 @@
 """The commands that train: `quickstart`, `train` and `average`."""
 
+import dataclasses
 import json
-import os
 import pathlib
 import signal
 import sys
@@ -10,25 +10,13 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_output, check_run, check_sides, check_text, check_value
+from kformer_cli.checks import check_output, check_sides, check_text
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.options import (
-    BACKEND_HELP,
-    MACHINE,
-    THREADS_HELP,
-    Backend,
-    HostIndex,
-    Hosts,
-    Json,
-    Run,
-    in_panel,
-    option,
-    parsed_devices,
-    with_options,
-)
+from kformer_cli.options import MACHINE, Backend, Json, Run, chosen, option, with_options
 from kformer_options.combinations import check_combinations
+from kformer_options.commands import COMMANDS
 from kformer_options.host_addresses import place_of_host
-from kformer_options.model_folders import PARTS, check_new_run, check_teachers
+from kformer_options.model_folders import PARTS, check_new_run, check_run, check_teachers
 from kformer_options.training import TEXTS, TRAINING
 
 
@@ -96,103 +84,33 @@ def quickstart(
         print(json.dumps(parts, ensure_ascii=False))
 
 
-_Resume = Annotated[
-    bool,
-    option(
-        "--resume",
-        help="Go on where the training in RUN was interrupted, with the options that it began "
-        "with.",
-        rich_help_panel="Output",
-    ),
-]
+_DEVICES = dataclasses.replace(
+    COMMANDS["devices"],
+    meaning="Devices of this machine that share each batch, as several GPUs (JAX, TensorFlow). The "
+    "losses are those of one.",
+    settled="1; with --model-parallel all",
+)
 
 
-def _machine_parameters():
-    panel = {"rich_help_panel": "Machine"}
-    return {
-        "threads": Annotated[int | None, option("--threads", help=THREADS_HELP, **panel)],
-        "backend": Annotated[
-            str | None, option("--backend", metavar="NAME", help=BACKEND_HELP, **panel)
-        ],
-        "devices": Annotated[
-            str | None,
-            option(
-                "--devices",
-                metavar="N|all",
-                help="Devices of this machine that share each batch, as several GPUs (JAX, "
-                "TensorFlow). The losses are those of one. Default: 1; with --model-parallel all.",
-                **panel,
-            ),
-        ],
-        "model_parallel": Annotated[
-            int | None,
-            option(
-                "--model-parallel",
-                min=1,
-                help="How many of the devices share a model, for models that one cannot hold "
-                "(JAX). Default: 1, a whole model on each.",
-                **panel,
-            ),
-        ],
-        "jobs": Annotated[
-            int | None,
-            option(
-                "--jobs",
-                min=1,
-                help="Trainings of an --effort of 2 or 3 that run at once, each with an equal "
-                "share of the cores: a tiny model keeps one busy, hardly more. Default: 1.",
-                **panel,
-            ),
-        ],
-        "matmul_precision": Annotated[
-            str | None,
-            option(
-                "--matmul-precision",
-                metavar="NAME",
-                help="Precision of float32 products: highest, high or medium; lower is faster on "
-                "GPUs, and on some CPUs. Default: the backend's.",
-                **panel,
-            ),
-        ],
-        "keep_memory": Annotated[
-            bool,
-            option(
-                "--keep-memory/--no-keep-memory",
-                help="Keep memory that a step frees for the next (Linux): saves PyTorch a tenth of "
-                "its time on CPUs. Default: yes.",
-                **panel,
-            ),
-        ],
-    }
-
-
-def _declared_parameters():
-    """The options of a training, as they are declared, for the command line."""
-    kinds = {os.PathLike: str, list: list[str], dict: list[str]}
+def _train_options():
+    """The options of `train`, with flags in their texts instead of names in Python."""
     for name, declared in TRAINING.items():
-        flag = f"--{declared.flag}"
-        if declared.type is bool and declared.default is not None:
-            flag += f"/--no-{declared.flag}"
-        metavar = declared.metavar or ("FILE" if declared.type is os.PathLike else None)
-        settings = {"metavar": metavar, "rich_help_panel": declared.group}
         text = declared.help.replace("start_from", "--start-from")
         if declared.type in (list, dict):
             text += " Give the option again for more."
-        kind = kinds.get(declared.type, declared.type)
-        yield name, Annotated[kind | None, option(flag, help=text, **settings)]
+        yield name, dataclasses.replace(declared, help_text=text)
 
 
 @with_options(
     {
-        **dict(_declared_parameters()),
-        "resume": _Resume,
-        **in_panel("Output", {"as_json": Json}),
-        **_machine_parameters(),
-        **in_panel("Machine", {"hosts": Hosts, "host_index": HostIndex}),
-    },
-    resume=False,
-    as_json=False,
-    keep_memory=True,
+        **dict(_train_options()),
+        **chosen("resume"),
+        "as_json": dataclasses.replace(COMMANDS["as_json"], group="Output"),
+        **MACHINE,
+        "devices": _DEVICES,
+        **chosen("model_parallel", "jobs", "matmul_precision", "keep_memory"),
+        **chosen("hosts", "host_index"),
+    }
 )
 def train(
     output: Annotated[
@@ -221,12 +139,7 @@ def train(
     node1,node2 --host-index 0[/bold]
     """
     settings = {name: options[name] for name in TRAINING}
-    settings["separate_vocabularies"] = settings["separate_vocabularies"] or None
-    settings["teachers"] = settings["teachers"] or None
     settings["model_options"] = dict(map(_name_and_value, settings["model_options"] or ())) or None
-    for name, value in settings.items():
-        check_value(TRAINING[name], value)
-    devices = parsed_devices(options["devices"])
     place = place_of_host(options["hosts"], options["host_index"])
     is_first = place is None or place.index == 0
     _check_files(output, settings, options["resume"] or not is_first)
@@ -238,8 +151,8 @@ def train(
     print(machine, file=sys.stderr, flush=True)
     try:
         shared = {name: options[name] for name in ("model_parallel", "hosts", "host_index")}
-        shared |= {"devices": devices, "jobs": options["jobs"] or 1}
-        result = train_run(output, resume=options["resume"], **shared, **settings)
+        shared |= {"devices": options["devices"], "jobs": options["jobs"] or 1}
+        result = train_run(output, resume=bool(options["resume"]), **shared, **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error, place) from None
     if place is not None and place.index > 0:
@@ -261,7 +174,7 @@ def _check_files(output, settings, resume):
         check_sides([(settings[name], flags[name]) for name in names])
     if settings["guided_alignment"] not in (None, "auto"):
         flag = flags["guided_alignment"]
-        check_text(pathlib.Path(settings["guided_alignment"]), flag)
+        check_text(settings["guided_alignment"], flag)
     if settings["teachers_from"] and not resume:
         check_teachers(settings["teachers_from"])
     for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.beside import BESIDE, LinesBeside
-from kformer_cli.checks import check_models, check_output, check_run, check_sides, check_values
+from kformer_cli.checks import check_models, check_output, check_search, check_sides
 from kformer_cli.documents import (
     DOCUMENTS,
     check_documents,
@@ -21,25 +21,22 @@ from kformer_cli.documents import (
 )
 from kformer_cli.environment import UsageError, quiet_imports
 from kformer_cli.options import (
+    BATCH,
     LANGUAGES,
     MACHINE,
     SAMPLING,
     SEARCH,
-    BatchSize,
-    Devices,
-    Ensemble,
     Json,
-    Mbr,
     Model,
     Run,
-    Sample,
-    given,
+    chosen,
     option,
-    parsed_devices,
+    set_options,
     with_options,
 )
 from kformer_cli.word_columns import WORDS, check_words, with_words
 from kformer_cli.workers import WORKERS, translate_by_workers
+from kformer_options.model_folders import check_run
 from kformer_options.text_files import check_readable, check_same_length, count_lines
 
 # The parameters of commands hide it.
@@ -89,23 +86,9 @@ Tokenize = Annotated[
         "tokenized. Default: what suits the script of the references.",
     ),
 ]
-Dtype = Annotated[
-    str | None,
-    option(
-        "--dtype",
-        metavar="NAME",
-        help="How a run's matrices are multiplied on TensorFlow and PyTorch: float32, bfloat16 or "
-        "int8. int8 is faster for wide models, bfloat16 on CPUs that multiply it, and slower on "
-        "others; both change a few words. Default: the model's own.",
-    ),
-]
-_BESIDE = {**BESIDE, **WORDS}
 _TRANSLATOR = {
     **LANGUAGES,
-    "ensemble": Ensemble,
-    "dtype": Dtype,
-    "batch_size": BatchSize,
-    "devices": Devices,
+    **chosen("ensemble", "dtype", "batch_size", "devices"),
     **MACHINE,
 }
 
@@ -114,16 +97,13 @@ _TRANSLATOR = {
     {
         **DOCUMENTS,
         **SEARCH,
-        "sample": Sample,
-        "mbr": Mbr,
+        **chosen("sample", "mbr"),
         **SAMPLING,
-        **_BESIDE,
+        **BESIDE,
+        **WORDS,
         **_TRANSLATOR,
         **WORKERS,
     },
-    sample=False,
-    split=False,
-    strict=False,
     batch_size=64,
 )
 def translate(
@@ -150,7 +130,7 @@ def translate(
     """
     _check_kinds(options, n_best)
     check_documents(options, input, n_best, scores)
-    check_values({**options, "n_best": n_best})
+    check_search(options)
     check_models(model, options["ensemble"])
     check_output(output)
     if options["workers"] is not None:
@@ -164,7 +144,7 @@ def translate(
     is_run = isinstance(translator, streaming.Translator)
     mbr = _fixed_search(options, is_run)
     beside.read(is_run)
-    search = given(options, [*SEARCH, *SAMPLING]) | {"sampling": _samples(options) or None}
+    search = set_options(options, [*SEARCH, *SAMPLING]) | {"sampling": _samples(options) or None}
     if not _samples(options):
         search["beam_size"] = streaming.wide_enough(translator, options["beam_size"], n_best)
     search = streaming.search_options(translator, **search, n_best=n_best)
@@ -204,9 +184,9 @@ def translate(
 
 def _fixed_search(options, is_run):
     """The option --mbr as a keyword argument, if it is set; a SavedModel has no options of runs."""
-    for name in () if is_run else given(options, ("mbr", *WORDS)):
+    for name in () if is_run else set_options(options, ("mbr", *WORDS)):
         raise UsageError(f"A SavedModel's search is fixed: leave --{name} out, or give the run.")
-    return given(options, ["mbr"])
+    return set_options(options, ["mbr"])
 
 
 def _samples(options):
@@ -218,11 +198,11 @@ def _check_kinds(options, n_best):
     if options["alternatives"] is not None and n_best > 1:
         raise typer.BadParameter("--alternatives and --n-best are two lists: give one of them.")
     check_words(options, n_best)
-    if given(options, SAMPLING) and not _samples(options):
+    if set_options(options, SAMPLING) and not _samples(options):
         raise typer.BadParameter(
             "--temperature, --top-k, --top-p and --seed are for --sample and --mbr."
         )
-    for name in given(options, WORKERS) if options["workers"] is None else ():
+    for name in set_options(options, WORKERS) if options["workers"] is None else ():
         raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
     if options["mbr"] is None:
         return
@@ -262,8 +242,8 @@ def _converse(translate, write):
 def _open_translator(model, options):
     from kformer.translating import streaming
 
-    chosen = given(options, [*LANGUAGES, "ensemble", "dtype"])
-    return streaming.open_translator(model, **chosen, devices=parsed_devices(options["devices"]))
+    chosen = set_options(options, [*LANGUAGES, "ensemble", "dtype"])
+    return streaming.open_translator(model, **chosen, devices=options["devices"])
 
 
 @with_options({**SEARCH, **_TRANSLATOR}, batch_size=64)
@@ -288,7 +268,7 @@ def evaluate(
     Example: [bold]kformer evaluate runs/en-de --source test.en --reference test.de --beam-size
     5[/bold]
     """
-    check_values(options)
+    check_search(options)
     check_sides([(source, "--source"), *((path, "--reference") for path in reference)])
     check_models(model, options["ensemble"])
     check_output(output)
@@ -300,7 +280,7 @@ def evaluate(
     sources = read_lines(source, "source")
     references = [read_lines(path, "reference") for path in reference]
     translator = _open_translator(model, options)
-    search = streaming.search_options(translator, **given(options, SEARCH))
+    search = streaming.search_options(translator, **set_options(options, SEARCH))
     settings = {"tokenize": tokenize, "lowercase": lowercase, "batch_size": options["batch_size"]}
     with Progress(len(sources)) as progress:
         result = evaluate(translator, sources, references, progress=progress, **settings, **search)
@@ -316,7 +296,7 @@ def evaluate(
     print(f"chrF  {result.chrf:.2f}   {result.chrf_signature}")
 
 
-@with_options({**LANGUAGES, "batch_size": BatchSize, **MACHINE}, batch_size=32)
+@with_options({**LANGUAGES, **BATCH, **MACHINE}, batch_size=32)
 def score(
     run: Run,
     source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Source text.")],
@@ -334,7 +314,6 @@ def score(
 
     Example: [bold]kformer score runs/en-de --source test.en --target test.de[/bold]
     """
-    check_values(options)
     check_sides([(source, "--source"), (target, "--target")])
     check_run(run)
     with quiet_imports():
@@ -343,7 +322,7 @@ def score(
         from kformer.utils.progress import Progress
     sources, targets = read_lines(source, "source"), read_lines(target, "target")
     check_same_length(f"'{source}'", len(sources), f"'{target}'", len(targets))
-    languages = given(options, LANGUAGES)
+    languages = set_options(options, LANGUAGES)
     translator = streaming.load_run_translator(run, **languages)
     batch_size = options["batch_size"]
     with Progress(len(sources)) as progress:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from kformer_cli.checks import check_run, check_text, check_trained
+from kformer_cli.checks import check_text
 from kformer_cli.environment import quiet_imports
 from kformer_cli.options import Backend, Json, Run, option
-from kformer_options.model_folders import check_new_folder
+from kformer_options.model_folders import check_new_folder, check_run, check_trained
 
 
 def trim(

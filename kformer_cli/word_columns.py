@@ -1,29 +1,10 @@
 """What `kformer translate` writes about the words of a translation: their alignment, confidence."""
 
-from typing import Annotated
-
 import typer
 
-from kformer_cli.options import given, option
+from kformer_cli.options import chosen, set_options
 
-WORDS = {
-    "alignment": Annotated[
-        bool | None,
-        option(
-            "--alignment",
-            help="After each translation a column with its aligned words, such as 0-0 1-2: the "
-            "index of a source word and that of its translation, from 0.",
-        ),
-    ],
-    "confidence": Annotated[
-        bool | None,
-        option(
-            "--confidence",
-            help="After each translation a column with the model's confidence in it, from 0 to 1, "
-            "and one with that in each word. kformer calibrate fits it.",
-        ),
-    ],
-}
+WORDS = chosen("alignment", "confidence")
 # Options that exclude columns about words: a line has several translations with them, is split, or
 # is translated in another process.
 _WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
@@ -39,7 +20,7 @@ def check_words(options, n_best):
     Raises:
         typer.BadParameter: there are more, or other processes translate.
     """
-    for name in given(options, WORDS):
+    for name in set_options(options, WORDS):
         if n_best > 1 or any(options[other] for other in _WITHOUT_WORDS):
             raise typer.BadParameter(
                 f"--{name} is about the best translation of each line as it is: leave out "
@@ -59,7 +40,7 @@ def with_words(translator, lines, results, options):
     Returns:
         List of `Translation`.
     """
-    wanted = given(options, WORDS)
+    wanted = set_options(options, WORDS)
     if not wanted:
         return results
     found = translator.annotated(lines, results, **wanted)

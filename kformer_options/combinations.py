@@ -77,34 +77,6 @@ def _check_files(options):
         )
 
 
-def check_search(options):
-    """Checks that no option of a search leaves another one without effect.
-
-    Args:
-        options: dict of name to value, of a command line. `None` means unset.
-
-    Raises:
-        ValueError: one does.
-    """
-    beam_size = options.get("beam_size")
-    if options.get("sample") or options.get("mbr") is not None:
-        if beam_size is not None:
-            sampling = "sampling" if options.get("sample") else "mbr"
-            raise ValueError(
-                f"{named('beam_size')} is for a search, and {named(sampling)} draws samples: leave "
-                "one of them out."
-            )
-        return
-    if beam_size != 1 or options.get("alternatives") is not None:
-        return
-    for name in ("length_penalty", "early_stopping", "closest"):
-        if options.get(name) not in (None, False):
-            raise ValueError(
-                f"{named(name)} is about the hypotheses of a beam, but with {named('beam_size')} 1 "
-                f"there is one alone: give a wider beam, or leave {named(name)} out."
-            )
-
-
 def _check_noise(options):
     # The corpus decides about an unset rate of dropout, and the others are 0 then.
     is_noisy = options.dropout != 0 or any(getattr(options, name) for name in _OTHER_NOISE)

@@ -77,7 +77,7 @@ class Option:
         if self.default in (None, ()):
             return "none"
         if self.type is bool:
-            return "yes" if self.default else "no"
+            return "yes" if self.default else "no" if self.is_optional else ""
         return f"{self.default:g}" if self.type is float else str(self.default)
 
     @property

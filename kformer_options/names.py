@@ -6,16 +6,9 @@ This module imports only the standard library, as `kformer_options.training` doe
 import contextlib
 import contextvars
 
-# Options beside those of a training that messages name; a test compares them with the commands.
-_OTHERS = (
-    "beam_size length_penalty length_ratio length_offset repetition_penalty no_repeat_ngram_size "
-    "max_text_bytes n_best early_stopping shortlist temperature top_k top_p source_language "
-    "target_language ensemble dtype tokenize batch_size signatures revision "
-    "workers field output_field mbr scores backend threads document format language_pair glossary "
-    "split strict resume devices model_parallel hosts host_index jobs closest"
-)
-FLAGS = {name: f"--{name.replace('_', '-')}" for name in _OTHERS.split()}
-FLAGS |= {"sampling": "--sample"}
+# The flags of the options that messages name: those of commands alone, and all that `add_flags`
+# adds where options are declared.
+FLAGS = {name: f"--{name}" for name in ("scores", "tokenize", "signatures", "closest")}
 _on_command_line = contextvars.ContextVar("on_command_line", default=False)
 
 

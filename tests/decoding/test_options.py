@@ -15,13 +15,13 @@ pytestmark = pytest.mark.any_backend
     [
         ({"beam_size": 0}, "beam_size must be a whole number of at least 1, but 0 was given."),
         ({"n_best": 0}, "n_best must be a whole number of at least 1, but 0 was given."),
-        ({"max_length": 0}, "max_length must be a whole number of at least 1, but 0 was given."),
+        ({"max_length": 0}, "max_length must be at least 1, but 0 was given."),
         ({"min_length": -1}, "min_length must be a whole number of at least 0, but -1 was given."),
         (
             {"length_offset": -2},
             "length_offset must be a whole number of at least 0, but -2 was given.",
         ),
-        ({"length_ratio": -0.5}, "length_ratio must not be negative, but -0.5 was given."),
+        ({"length_ratio": -0.5}, "length_ratio must be at least 0, but -0.5 was given."),
         ({"top_k": -1}, "top_k must be a whole number of at least 0, but -1 was given."),
         (
             {"min_length": 9, "max_length": 8},
@@ -33,10 +33,10 @@ pytestmark = pytest.mark.any_backend
         ),
         (
             {"temperature": 0.0},
-            "temperature must be above 0, but 0.0 was given; for no randomness use a beam.",
+            "temperature must be above 0 (for no randomness use a beam), but 0.0 was given.",
         ),
-        ({"top_p": 0.0}, "top_p must lie in (0, 1], but 0.0 was given."),
-        ({"top_p": 1.5}, "top_p must lie in (0, 1], but 1.5 was given."),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, but 0.0 was given."),
+        ({"top_p": 1.5}, "top_p must be above 0 and at most 1, but 1.5 was given."),
         (
             {"beam_size": 2, "n_best": 3},
             "A beam of 2 cannot give the 3 best: raise beam_size to 3, or lower n_best.",
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.any_backend
         ),
         (
             {"repetition_penalty": 0.0},
-            "repetition_penalty must be above 0, but 0.0 was given; 1 is none.",
+            "repetition_penalty must be above 0 (1 for none), but 0.0 was given.",
         ),
         (
             {"repetition_penalty": float("inf")},
@@ -69,15 +69,18 @@ pytestmark = pytest.mark.any_backend
             {"length_ratio": float("inf")},
             "length_ratio must be a finite number, but inf was given.",
         ),
-        ({"temperature": None}, "temperature must be a finite number, but None was given."),
+        (
+            {"temperature": None},
+            "temperature must be above 0 (for no randomness use a beam), but None was given.",
+        ),
         ({"mode": "fairseq"}, "mode must be one of kformer, huggingface, but 'fairseq' was given."),
         (
             {"early_stopping": "soon"},
-            "early_stopping must be True, False or 'never', but 'soon' was given.",
+            "early_stopping must be one of True, False, never, but 'soon' was given.",
         ),
-        ({"early_stopping": 1}, "early_stopping must be True, False or 'never', but 1 was given."),
-        ({"forced_end": None}, "forced_end must be True or False, but None was given."),
-        ({"sampling": "no"}, "sampling must be True or False, but 'no' was given."),
+        ({"early_stopping": 1}, "early_stopping must be one of True, False, never, but 1 was given."),
+        ({"forced_end": None}, "forced_end must be true or false, but None was given."),
+        ({"sampling": "no"}, "sampling must be true or false, but 'no' was given."),
         ({"forbidden_ids": 5}, "forbidden_ids must be a list of token ids, but 5 was given."),
         ({"prefix_ids": [-1]}, "prefix_ids must be a list of token ids, but [-1] was given."),
     ],

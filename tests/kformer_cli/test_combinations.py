@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from kformer_cli.checks import check_search
 from kformer_cli.main import main
 from kformer_options import combinations
 from kformer_options.training import TRAINING
@@ -75,7 +76,7 @@ def test_fields_of_lines_of_text(folder, capsys):
     ],
 )
 def test_what_has_an_effect_is_taken(options):
-    combinations.check_search(options)
+    check_search(options)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_the_same_as_in_python(translate):
 @pytest.mark.parametrize(
     "options, model, message",
     [
-        (["--mbr", "1"], RUN, "greater than or equal to 2"),
+        (["--mbr", "1"], RUN, "must be a whole number of at least 2"),
         (["--mbr", "4", "--n-best", "5"], RUN, "raise --mbr to 5, or lower --n-best"),
         (["--mbr", "4", "--sample"], RUN, "--mbr is not for --sample"),
         (["--mbr", "4", "--alternatives", "2"], RUN, "--mbr is not for --alternatives"),
