@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-import importlib
 import importlib.util
-import math
 import pathlib
 import re
 import signal
@@ -18,18 +16,12 @@ from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
 from kformer_options.child_process import sigterm_as_interruption
 
-# Module and class of each engine. They are made with the settings.
-ENGINES = {
-    "local": ("kformer.serving.engine_local", "LocalEngine"),
-    "ray": ("kformer.serving.engine_ray", "RayEngine"),
-}
+# The number of connections that wait to be accepted, and of errors that the event loop logs at once
+# when it runs out of files.
+BACKLOG = 100
 # After a signal the server still accepts requests for a moment, since some are on their way.
 _LINGER_S, _MOST_LINGER_S = 0.3, 2.0
 _SIGNALS_S = 0.2
-# Also the number of errors that the event loop logs at once when it runs out of files.
-_BACKLOG = 100
-# Limits of the time and the bytes of a request's head.
-_SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
 
 
 def serve(settings, report=print):
@@ -87,7 +79,7 @@ def bind(host, port):
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(_BACKLOG)
+        bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
@@ -143,60 +135,13 @@ def make_engine(settings):
     Returns:
         `Engine`.
     """
-    module, name = ENGINES[settings.engine]
-    return getattr(importlib.import_module(module), name)(settings)
+    if settings.engine == "ray":
+        from kformer.serving.engine_ray import RayEngine
 
+        return RayEngine(settings)
+    from kformer.serving.engine_local import LocalEngine
 
-def _http_protocol():
-    """Returns the class of a connection, which is closed if no head arrives, or a too long one."""
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-    class Connection(HttpToolsProtocol):
-        """uvicorn's own connection waits for a head without a limit, and keeps all its bytes."""
-
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            self._closing, self._head_bytes = None, 0
-
-        def _expect_head(self):
-            is_answered = self.cycle is None or self.cycle.response_complete
-            if is_answered and self._closing is None:
-                self._closing = self.loop.call_later(_SECONDS_FOR_HEAD, self.transport.close)
-
-        def _has_head(self):
-            self._head_bytes = 0
-            if self._closing is not None:
-                self._closing.cancel()
-                self._closing = None
-
-        def connection_made(self, transport):
-            super().connection_made(transport)
-            self._expect_head()
-
-        def connection_lost(self, exc):
-            self._has_head()
-            super().connection_lost(exc)
-
-        def data_received(self, data):
-            self._head_bytes += len(data)
-            super().data_received(data)
-            self._expect_head()
-            if self._head_bytes > _MOST_HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response("The head of the request is too long.")
-
-        def on_headers_complete(self):
-            self._has_head()
-            super().on_headers_complete()
-
-        def on_body(self, body):
-            self._head_bytes = 0
-            super().on_body(body)
-
-        def on_message_complete(self):
-            self._head_bytes = 0
-            super().on_message_complete()
-
-    return Connection
+    return LocalEngine(settings)
 
 
 class Server:
@@ -228,10 +173,13 @@ class Server:
         Raises:
             Exception: the models cannot be loaded, or a port is taken.
         """
+        from kformer.serving.ingress.app import make_app
+        from kformer.serving.ingress.http_server import make_http_server
+
         self._ending = asyncio.Event()
         engine = make_engine(self._settings)
         self.ingress = Ingress(engine, self._settings)
-        http = self._http_server()
+        http = make_http_server(make_app(self.ingress), self._settings.drain_s, BACKLOG)
         serving = asyncio.create_task(http.serve(sockets=self._sockets))
         grpc_server, starting = None, asyncio.create_task(engine.start())
         ending = asyncio.create_task(self._ending.wait())
@@ -270,31 +218,6 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self.end)
-
-    def _http_server(self):
-        import uvicorn
-
-        from kformer.serving.ingress.app import make_app
-
-        class Http(uvicorn.Server):
-            """Leaves signals to `Server`."""
-
-            def capture_signals(self):
-                return contextlib.nullcontext()
-
-        config = uvicorn.Config(
-            make_app(self.ingress),
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            http=_http_protocol(),
-            backlog=_BACKLOG,
-            timeout_graceful_shutdown=math.ceil(self._settings.drain_s),
-        )
-        return Http(config)
 
     async def _start_grpc(self):
         port = self._settings.grpc_port

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kformer.serving import run
+from kformer.serving.ingress import http_server
 from kformer.serving.ingress.grpc_server import make_server
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.settings import ServerSettings
@@ -120,7 +121,7 @@ def test_a_server_whose_http_ends_says_why(monkeypatch):
             raise OSError("no more files")
 
     monkeypatch.setattr(run, "make_engine", lambda settings: ToldEngine([]))
-    monkeypatch.setattr(run.Server, "_http_server", lambda self: Http())
+    monkeypatch.setattr(http_server, "make_http_server", lambda *arguments: Http())
     with run.bind("127.0.0.1", 0) as bound, pytest.raises(OSError, match="no more files"):
         server = run.Server(ServerSettings(["m=path"]), [bound], print)
         asyncio.run(asyncio.wait_for(server.run(), 30))
@@ -128,7 +129,7 @@ def test_a_server_whose_http_ends_says_why(monkeypatch):
 
 def test_connections_that_ask_nothing_are_closed(monkeypatch):
     """Whoever has no key must not hold sockets and memory."""
-    monkeypatch.setattr(run, "_SECONDS_FOR_HEAD", 0.4)
+    monkeypatch.setattr(http_server, "_SECONDS_FOR_HEAD", 0.4)
     engine = ToldEngine([version_of("m", {"serving_default": ["translation"]})])
     engine.before = lambda request: asyncio.sleep(0.8)
     monkeypatch.setattr(run, "make_engine", lambda settings: engine)

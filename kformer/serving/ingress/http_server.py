@@ -1,0 +1,94 @@
+"""The server of HTTP: uvicorn's, with limits on the head of a request.
+
+Only a server imports this module, since it needs uvicorn and httptools."""
+
+import contextlib
+import math
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+# Limits of the time and the bytes of a request's head.
+_SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection that is closed if no head of a request arrives, or a too long one.
+
+    uvicorn's own waits for a head without a limit, and keeps all its bytes.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._closing, self._head_bytes = None, 0
+
+    def _expect_head(self):
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if is_answered and self._closing is None:
+            self._closing = self.loop.call_later(_SECONDS_FOR_HEAD, self.transport.close)
+
+    def _has_head(self):
+        self._head_bytes = 0
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc):
+        self._has_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data):
+        self._head_bytes += len(data)
+        super().data_received(data)
+        self._expect_head()
+        if self._head_bytes > _MOST_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too long.")
+
+    def on_headers_complete(self):
+        self._has_head()
+        super().on_headers_complete()
+
+    def on_body(self, body):
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self):
+        self._head_bytes = 0
+        super().on_message_complete()
+
+
+class _Http(uvicorn.Server):
+    """Leaves signals to `kformer.serving.run.Server`."""
+
+    def capture_signals(self):
+        return contextlib.nullcontext()
+
+
+def make_http_server(app, drain_s, backlog):
+    """Makes the server.
+
+    Args:
+        app: ASGI application.
+        drain_s: float. Maximum number of seconds for the replies in flight at its end.
+        backlog: int. Connections that wait to be accepted.
+
+    Returns:
+        `uvicorn.Server`.
+    """
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        http=_Connection,
+        backlog=backlog,
+        timeout_graceful_shutdown=math.ceil(drain_s),
+    )
+    return _Http(config)
