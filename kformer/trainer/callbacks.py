@@ -24,7 +24,7 @@ class _UnsavedCheckpoint(Checkpoint):
         pass
 
 
-class _UnsavedModel(BestModel):
+class UnsavedModel(BestModel):
     """The best model of a host that is not the first."""
 
     def save(self, model):
@@ -60,17 +60,6 @@ class _Divergence(keras.callbacks.Callback):
             f"{float(logs['batch_loss'])}, and the weights are not numbers any more. Begin a new "
             f"training with {remedy}."
         )
-
-
-def best_model(path, hosts, *arguments):
-    """The `BestModel` of a training on this host.
-
-    Args:
-        path: `pathlib.Path` of the run directory.
-        hosts: `Hosts`.
-        *arguments: further arguments of `BestModel`.
-    """
-    return (BestModel if hosts.is_first else _UnsavedModel)(path, *arguments)
 
 
 def training_callbacks(path, prepared, best, hosts, folder_of_host, general):

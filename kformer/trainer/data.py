@@ -147,12 +147,12 @@ def check_same_data(datasets, state, path):
             validated on another set.
     """
     for name, now in data_of(*datasets).items():
-        began = state.data.get(name)
-        if began in (None, now):
+        former = state.data.get(name)
+        if former in (None, now):
             continue
         if name in ("batch_tokens", "seed"):
             raise ValueError(
-                f"The training in {path} began with {name}={began}, but its config.json now leads "
+                f"The training in {path} began with {name}={former}, but its config.json now leads "
                 f"to {now}: restore config.json."
             )
         what = name.replace("_", " ")
@@ -294,25 +294,25 @@ class TextOfTraining:
         sides = _sides(options)
         # In Pharaoh's format. The name of the prepared text is a digest of its content.
         path = self._path / "data" / f"alignments-{self.corpus.folder.name}.txt"
-        given = str(options.guided_alignment)
 
         def align():
             if path.exists():
                 return
-            if given == "auto":
+            if options.guided_alignment == "auto":
                 count = counted(len(sides[0]), "pair")
                 self._reports.setting(f"alignment: a statistical aligner reads {count} ...")
                 words = align_words(*sides)
             else:
-                words = read_pharaoh(given, *sides)
+                words = read_pharaoh(options.guided_alignment, *sides)
             with replacing(path) as aside:
                 aside.write_text("".join(f"{pharaoh(each)}\n" for each in words), encoding="utf-8")
 
         self._hosts.first(align)
-        found = TokenAlignments(self.corpus, self._tokenizer, *sides, read_pharaoh(path, *sides))
-        share = found.num_aligned / self.corpus.num_target_tokens
+        words = read_pharaoh(path, *sides)
+        alignments = TokenAlignments(self.corpus, self._tokenizer, *sides, words)
+        share = alignments.num_aligned / self.corpus.num_target_tokens
         self._reports.setting(f"alignment: {share:.0%} of the target tokens have a source token")
-        return found
+        return alignments
 
     def _soft_targets(self, options, teachers):
         """The teachers' predictions for the training text, computed once for each training."""
@@ -327,10 +327,9 @@ class TextOfTraining:
                 what="pairs looked at", name="teachers", report=self._reports.setting
             )
             soft_targets(teachers, self.corpus, folder, progress=progress)
-        found = SoftTargets(folder, self.corpus)
         weight = options.teacher_weight
         self._reports.setting(
             f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} "
             "the given word"
         )
-        return found
+        return SoftTargets(folder, self.corpus)

@@ -64,8 +64,8 @@ class PartMaker:
         """Trains the tokenizer of all models, finds it, or takes it with the teachers of a run."""
         tokenizer, run = self._folder / "tokenizer", self._options.teachers_from
         if run is not None and not (tokenizer / "tokenizer.json").exists():
-            taken = take_teachers(run, self._folder, self._options)
-            taken.save(tokenizer)  # Last, since it tells that all is taken.
+            # Saved last: where it is, all is taken.
+            take_teachers(run, self._folder, self._options).save(tokenizer)
         tokenizer = provide_tokenizer(
             self._folder, self._options, None, True, self._num_pairs, self._reports.setting
         )
@@ -106,7 +106,7 @@ class PartMaker:
             self._publish(run)
 
     def text(self, forward, backward):
-        """Lets the teachers write the student's text.
+        """Writes the student's text, which the teachers translate.
 
         Args:
             forward, backward: int. The number of teachers of each direction.
@@ -134,8 +134,8 @@ class PartMaker:
             preset = options["preset"] or default_of("preset")
             rate, _ = choose_dropout(preset, self._num_pairs)
             options["dropout"] = max(_LEAST_DROPOUT, round(rate - _LESS_DROPOUT, 2))
-        own = count_pairs(TrainOptions(**options))
-        options["epochs"] = max(1, round(share * self.measured["epochs"] * self._num_pairs / own))
+        seen = share * self.measured["epochs"] * self._num_pairs
+        options["epochs"] = max(1, round(seen / count_pairs(TrainOptions(**options))))
         self._publish(self._train_part("student", options))
 
     def last(self, number):
@@ -162,9 +162,9 @@ class PartMaker:
     def choose(self, count):
         """Takes the part that translates the validation set best, for the run directory.
 
-        Asked are the last trainings and their mean, the student, and the first teacher, which is
-        what effort 1 would be; with guided alignment the last trainings alone. Without a validation
-        set it is the mean, or the last training if there is one alone.
+        Candidates are the last trainings and their mean, the student, and the first teacher, which
+        is what effort 1 would be; with guided alignment the last trainings alone. Without a
+        validation set the mean is taken, or the last training if there is one alone.
 
         Args:
             count: int. The number of last trainings.
@@ -188,8 +188,9 @@ class PartMaker:
 
     def _bleu(self, run):
         sources, references = validation_lines(self._options)
-        found = [each.text for each in Translator.load(run).translate(sources, batch_size=256)]
-        return corpus_bleu(found, references, suitable_tokenizer(references))
+        results = Translator.load(run).translate(sources, batch_size=256)
+        translations = [result.text for result in results]
+        return corpus_bleu(translations, references, suitable_tokenizer(references))
 
     def search(self, epochs):
         """Chooses the search of the run on the validation set.
@@ -225,8 +226,8 @@ class PartMaker:
     def _shared(self):
         """The options of every part."""
         options = {name: getattr(self._options, name) for name in TRAINING}
-        own = [name for name, option in TRAINING.items() if option.group == "Effort"]
-        options |= dict.fromkeys((*own, *_VOCABULARY, "guided_alignment"))
+        of_effort = [name for name, option in TRAINING.items() if option.group == "Effort"]
+        options |= dict.fromkeys((*of_effort, *_VOCABULARY, "guided_alignment"))
         options["tokenizer"] = self._folder / "tokenizer"
         if self.measured is not None:
             options["batch_tokens"] = self.measured["batch_tokens"]

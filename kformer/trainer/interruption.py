@@ -76,12 +76,12 @@ class Interruption(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # After the last batch of an epoch comes the validation, so on_epoch_end ends the training.
         if not self._checkpoint.is_last_batch():
-            self._end_if_asked()
+            self._end_after_signal()
 
     def on_epoch_end(self, epoch, logs=None):
-        self._end_if_asked()
+        self._end_after_signal()
 
-    def _end_if_asked(self):
+    def _end_after_signal(self):
         number = self._hosts.greatest(self._signal_number or 0)
         if number:
             self._checkpoint.save()

@@ -74,10 +74,10 @@ def stored_config(path, resume):
             remedy = "remove it and give the files of the training again"
             paths = _read_options(file, PATH_OPTIONS, remedy)
         return {**config, "training": {**config["training"], **paths}}
-    others = [name for name in files.entries(path) if name != PATHS_FILE]
-    if others:
+    names = [name for name in files.entries(path) if name != PATHS_FILE]
+    if names:
         raise ValueError(
-            f"{path} is not empty and holds no training (it has {', '.join(others[:3])}): choose "
+            f"{path} is not empty and holds no training (it has {', '.join(names[:3])}): choose "
             "another folder."
         )
     return None
@@ -97,7 +97,7 @@ def inherited(config):
     }
 
 
-def write_config(path, options, kept):
+def write_config(path, options, entries):
     """Writes the options of a training to `config.json` of its run directory.
 
     It has only the names of files, not their paths. Resuming needs the paths, so they are written
@@ -106,11 +106,11 @@ def write_config(path, options, kept):
     Args:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
-        kept: dict, from `inherited`. Written too.
+        entries: dict, from `inherited`. Written too.
     """
     training = {name: getattr(options, name) for name in TRAINING}
     write_paths(path, training)
-    run_directory.write_config(path, {**kept, "training": training})
+    run_directory.write_config(path, {**entries, "training": training})
 
 
 def write_paths(path, options):

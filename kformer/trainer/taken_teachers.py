@@ -11,7 +11,7 @@ from kformer.utils import files
 from kformer_options.model_folders import check_teachers
 
 _SAME = {"forward": "forward", "backward": "backward"}
-_TURNED = {"forward": "backward", "backward": "forward"}
+_SWAPPED = {"forward": "backward", "backward": "forward"}
 
 
 def take_teachers(run, folder, options):
@@ -32,36 +32,36 @@ def take_teachers(run, folder, options):
     """
     parts = check_teachers(run)
     names = _names(run, parts, options)
-    for direction, own in names.items():
+    for direction, name in names.items():
         for teacher in parts.glob(f"{direction}-*"):
             config = without_paths(read_config(teacher))
-            copy_run(teacher, folder / teacher.name.replace(direction, own), config)
+            copy_run(teacher, folder / teacher.name.replace(direction, name), config)
     text = folder / "text"
     text.mkdir(exist_ok=True)
     for path in (parts / "text").glob("*-*-*.txt"):
-        direction, _, rest = path.name.partition("-")
-        with files.replacing(text / f"{names[direction]}-{rest}") as aside:
+        direction, _, suffix = path.name.partition("-")
+        with files.replacing(text / f"{names[direction]}-{suffix}") as aside:
             shutil.copyfile(path, aside)
     tokenizer = Tokenizer.load(parts / "tokenizer")
-    return tokenizer.swapped() if names is _TURNED else tokenizer
+    return tokenizer.swapped() if names is _SWAPPED else tokenizer
 
 
 def _names(run, parts, options):
-    """What the directions of the other training are called in the new one."""
+    """Maps the directions of the other training to those of the new one."""
     plan = read_plan(parts)
-    theirs = [plan["train_source"], plan["train_target"]]
-    for path in theirs:
+    texts = [plan["train_source"], plan["train_target"]]
+    for path in texts:
         if not pathlib.Path(path).exists():
             raise FileNotFoundError(
-                f"The teachers of {run} learned from {theirs[0]} and {theirs[1]}, and {path} is "
+                f"The teachers of {run} learned from {texts[0]} and {texts[1]}, and {path} is "
                 "not there: put it back, or go to the folder from which this path leads to it."
             )
-    own = [options.train_source, options.train_target]
-    for order, names in ((1, _SAME), (-1, _TURNED)):
-        pairs = zip(theirs[::order], own, strict=True)
+    new_texts = [options.train_source, options.train_target]
+    for order, names in ((1, _SAME), (-1, _SWAPPED)):
+        pairs = zip(texts[::order], new_texts, strict=True)
         if all(filecmp.cmp(*pair, shallow=False) for pair in pairs):
             return names
     raise ValueError(
-        f"The teachers of {run} learned from {theirs[0]} and {theirs[1]}: give these two files, in "
+        f"The teachers of {run} learned from {texts[0]} and {texts[1]}: give these two files, in "
         "one order or the other, and leave them as they were."
     )

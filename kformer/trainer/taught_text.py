@@ -1,4 +1,4 @@
-"""The training text of a student: what teachers of both directions make of the given text."""
+"""The training text of a student, translated by teachers of both directions."""
 
 import hashlib
 import os
@@ -50,11 +50,11 @@ class TaughtText:
         ]
         pairs = taught_pairs(sources, targets, *teachers, round_trips=True)
         if options.monolingual_source is not None:
-            alone = _alone(options.monolingual_source, sources)
-            pairs.add(alone, self._in_turn(self._forward, alone))
+            lines = _monolingual(options.monolingual_source, sources)
+            pairs.add(lines, self._in_turn(self._forward, lines))
         if options.monolingual_target is not None:
-            alone = _alone(options.monolingual_target, targets)
-            pairs.add(self._back_translated(alone, len(sources)), alone)
+            lines = _monolingual(options.monolingual_target, targets)
+            pairs.add(self._back_translated(lines, len(sources)), lines)
         pairs.add(sources, targets)
         sides = pairs.sides()
         for path, lines in zip((source, target), sides, strict=True):
@@ -66,23 +66,21 @@ class TaughtText:
         return lambda texts, others: self._translated(run, texts)
 
     def _in_turn(self, runs, texts, **options):
-        """Translations of texts, each run's of its share of them."""
-        parts = [
-            self._translated(run, texts[i :: len(runs)], **options) for i, run in enumerate(runs)
-        ]
-        found = [None] * len(texts)
-        for i, part in enumerate(parts):
-            found[i :: len(runs)] = part
-        return found
+        """Translations of texts, of which each run translates an equal share."""
+        translations = [None] * len(texts)
+        for i, run in enumerate(runs):
+            turn = slice(i, None, len(runs))
+            translations[turn] = self._translated(run, texts[turn], **options)
+        return translations
 
     def _back_translated(self, texts, num_pairs):
         kind = self._options.back_translation or choose_back_translation(num_pairs)
         seed = self._options.seed or 0
         options = {"sampling": True, "beam_size": 1, "seed": seed} if kind == "sampled" else {}
-        found = self._in_turn(self._backward, texts, **options)
+        sources = self._in_turn(self._backward, texts, **options)
         if kind == "noised":
-            found = [text and add_noise(text, seed, index) for index, text in enumerate(found)]
-        return [text and tagged(text) for text in found]
+            sources = [text and add_noise(text, seed, index) for index, text in enumerate(sources)]
+        return [text and tagged(text) for text in sources]
 
     def _translated(self, run, texts, **options):
         """A run's translation of each text; `None` where it is empty or the text was cut."""
@@ -115,7 +113,7 @@ class TaughtText:
         os.replace(aside, path)
 
     def _load(self, run):
-        """The translator of a run; the latest is kept, since it is often asked again."""
+        """The translator of a run. The latest one is kept, since it often translates again."""
         if self._loaded[0] != run:
             self._loaded = (None, None)
             self._loaded = (run, Translator.load(run))
@@ -137,16 +135,16 @@ def choose_back_translation(num_pairs):
     return "beam" if num_pairs <= FEW_PAIRS else "sampled"
 
 
-def _alone(path, given):
-    """The lines of a file, each once, without empty ones and those of the given text."""
-    known = {"", *given}
+def _monolingual(path, lines_of_side):
+    """The lines of a file, each once, without empty ones and those of the training text."""
+    known = {"", *lines_of_side}
     lines = (line.strip() for line in read_lines(path, "monolingual"))
     return [line for line in dict.fromkeys(lines) if line not in known]
 
 
 def _whole_lines(file):
-    """Counts the whole lines of a file that is open for reading and appending, and cuts off the
-    rest, which a killed process left.
+    """Returns the number of whole lines of a file that is open for reading and appending. Cuts off
+    a line without an end, which a killed process left.
     """
     file.seek(0)
     count = end = 0

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from kformer.data.own_rows import RowsOfHost
 from kformer.saving.model_files import zip_fault
 from kformer.saving.run_directory import finish_saving, read_config
-from kformer.trainer.callbacks import best_model, training_callbacks
+from kformer.trainer.callbacks import UnsavedModel, training_callbacks
 from kformer.trainer.interruption import Interruption
 from kformer.trainer.preparation import prepare
 from kformer.trainer.resume import past_validations, write_config
 from kformer.trainer.search import REASON, settle_search
 from kformer.training.averages import averaged_weights
+from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.fitting import fit_from
 from kformer.training.hosts import Hosts, check_shared
@@ -104,7 +105,8 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
     measure = options.select or default_of("select")
     measure = measure if prepared.general is None else "mixed_nll"
     validations = past_validations(path, measure, state)
-    best = best_model(path, hosts, measure, options.patience or None, validations)
+    kind = BestModel if hosts.is_first else UnsavedModel
+    best = kind(path, measure, options.patience or None, validations)
     is_over = state is not None and state.step >= total_steps
     if is_over:
         # The learning rate of a cooldown has come to 0, so no more steps can follow.

@@ -82,8 +82,8 @@ def distribution(devices="all", model_parallel=1):
     else:
         import tensorflow as tf
 
-        found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-        names = [device.name for device in found]
+        gpus = tf.config.list_logical_devices("GPU")
+        names = [device.name for device in gpus or tf.config.list_logical_devices("CPU")]
     count = len(names) if devices == "all" else devices
     if count > len(names):
         raise ValueError(
@@ -137,9 +137,9 @@ class _SplitModel(keras.distribution.ModelParallel):
         if "model" not in layout.axes:
             return layout
         parts = self.device_mesh.shape[self.device_mesh.axis_names.index("model")]
-        wanted, shape = layout.axes.index("model"), variable.shape
+        shape = variable.shape
         axes = [None] * len(shape)
-        for axis in (wanted, *range(len(shape))):
+        for axis in (layout.axes.index("model"), *range(len(shape))):
             if shape[axis] % parts == 0:
                 axes[axis] = "model"
                 break

@@ -101,15 +101,16 @@ class Hosts:
         Raises:
             ValueError: a host has another value than the first; raised on all.
         """
-        found = self.gather(facts)
-        for host, theirs in enumerate(found):
-            for name, value in theirs.items():
-                ours = found[0].get(name)
-                if value == ours:
+        facts_of_hosts = self.gather(facts)
+        for host, facts_of_host in enumerate(facts_of_hosts):
+            for name, value in facts_of_host.items():
+                first_value = facts_of_hosts[0].get(name)
+                if value == first_value:
                     continue
                 self._end_together = True
                 # A digest tells nothing.
-                values = f", {value} and not {ours}" if len(f"{value}{ours}") < 40 else ""
+                values = f", {value} and not {first_value}"
+                values = values if len(f"{value}{first_value}") < 40 else ""
                 raise ValueError(
                     f"Host {host} has another {name} than host 0{values}: give all hosts the same "
                     "options, files and versions."
@@ -243,8 +244,8 @@ def join_hosts(hosts, index, is_effort=False):
             "Hosts can meet only before JAX has computed anything, and once in a process: begin "
             "the training in a new process."
         ) from error
-    joined = Hosts(place.index, place.count)
-    joined.check_same(
+    met = Hosts(place.index, place.count)
+    met.check_same(
         {
             "number of devices": jax.local_device_count(),
             "version of Keras": keras.__version__,
@@ -252,5 +253,5 @@ def join_hosts(hosts, index, is_effort=False):
         }
     )
     # What has no seed of its own takes one from Keras, and must take the same everywhere.
-    keras.utils.set_random_seed(joined.gather(random.getrandbits(31))[0])
-    return joined
+    keras.utils.set_random_seed(met.gather(random.getrandbits(31))[0])
+    return met

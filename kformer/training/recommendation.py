@@ -36,7 +36,7 @@ _OF_THE_COURSE = (
     "epochs steps patience accumulate consistency label_smoothing weight_decay learning_rate "
     "warmup_steps cooldown clip_norm ema valid_every"
 ).split()
-_GIVEN = (*_OF_A_NEW_MODEL, *_OF_THE_COURSE)
+_OPTIONS = (*_OF_A_NEW_MODEL, *_OF_THE_COURSE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,11 +158,11 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
     model.fit(train, **recipe.fit)
     ```
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    _check_names(given, model)
+    options = {name: value for name, value in options.items() if value is not None}
+    _check_names(options, model)
     if has_adapters(model):
-        given["lora_rank"] = model.lora[0]
-    options = TrainOptions(**{**_of_the_data(train_data), **given})
+        options["lora_rank"] = model.lora[0]
+    options = TrainOptions(**{**_of_the_data(train_data), **options})
     preset = options.preset or default_of("preset")
     if options.model_options:
         check_model_options(options.model_options, preset)
@@ -182,9 +182,9 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
     hidden_dim = sizes["hidden_dim"] if model is None else model.hidden_dim
     course = settle_course(settled.options, len(train_data), hidden_dim, **facts)
     options = course.options
-    values = {name: getattr(options, name) for name in (*_GIVEN, *_OF_THE_DATA)}
+    names = (*_OPTIONS, *_OF_THE_DATA)
     return Recipe(
-        {name: value for name, value in values.items() if value is not None},
+        {name: getattr(options, name) for name in names if getattr(options, name) is not None},
         settled.reasons | course.reasons,
         model_arguments(options, corpus) if model is None else {},
         warn_of_few_pairs(corpus.num_lines) if model is None else None,
@@ -194,11 +194,10 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
     )
 
 
-def _check_names(given, model):
-    for name in given:
-        if name not in _GIVEN:
-            known = f"choose among {', '.join(_GIVEN)}"
-            where = f"is not an option of a recipe: {known}"
+def _check_names(names, model):
+    for name in names:
+        if name not in _OPTIONS:
+            where = f"is not an option of a recipe: choose among {', '.join(_OPTIONS)}"
             if name in _OF_THE_DATA:
                 where = "belongs to the data: give it to kformer.data.ParallelDataset"
             elif name in TRAINING:
