@@ -147,8 +147,7 @@ def check_same_data(datasets, state, path):
             validated on another set.
     """
     for name, now in data_of(*datasets).items():
-        former = state.data.get(name)
-        if former in (None, now):
+        if (former := state.data.get(name)) == now:
             continue
         if name in ("batch_tokens", "seed"):
             raise ValueError(
