@@ -4,14 +4,14 @@ import hashlib
 import json
 import os
 import pathlib
-import weakref
 
 import numpy as np
 
-from kformer.utils.checksums import file_checksum, is_damaged
-from kformer.utils.files import entries, read_json
+from kformer.data.flat_files import damaged, open_file, read_meta
+from kformer.utils.files import entries
 
 FORMAT_VERSION = 1
+_REMEDY = "prepare the text with kformer.data.prepare"
 CHUNK_PAIRS = 1 << 20
 SIDES = ("source", "target")
 # A closed list: nothing in a folder chooses how its bytes are read beyond these two.
@@ -82,12 +82,12 @@ class PreparedCorpus:
         self.joint = meta["joint"]
         self.longer_side = max(self.num_source_tokens, self.num_target_tokens)
         self._ids, self._offsets = {}, {}
-        checksums = meta["checksums"]
         for side in SIDES:
             id_type, count = ID_TYPES[meta[f"{side}_id_type"]], meta[f"num_{side}_tokens"]
-            self._ids[side] = self._open(f"{side}.ids", id_type, count, checksums)
-            offsets = self._open(f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1, checksums)
-            self._offsets[side] = offsets
+            self._ids[side] = open_file(self.folder, f"{side}.ids", id_type, count, meta, _REMEDY)
+            self._offsets[side] = open_file(
+                self.folder, f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1, meta, _REMEDY
+            )
             self._check_offsets(side, count)
 
     @classmethod
@@ -194,7 +194,7 @@ class PreparedCorpus:
             pairs: int array [n] of pair indices, n at most `shape[0]`.
             shape: `(rows, length)` of the result. The longest pair must fit.
             counts: int array or `None`, default `None`. The number of pairs in each row, one after
-                the other; `None` means one pair per row.
+                the other; `None` for one.
 
         Returns:
             Tuple of an int32 array [rows, length], padded with `pad_id` at the end of each row and
@@ -202,7 +202,7 @@ class PreparedCorpus:
         """
         begins, lengths = self.spans(side, pairs)
         ids = self._ids[side].read(zip(begins.tolist(), lengths.tolist(), strict=True))
-        return padded_rows(ids, lengths, shape, counts, self.pad_id), lengths
+        return pad_sequences(ids, lengths, shape, counts, self.pad_id), lengths
 
     def _check_offsets(self, side, num_tokens):
         """Checks that every pair has at least one token, and the last offset is the number of them.
@@ -212,27 +212,13 @@ class PreparedCorpus:
         last = 0
         for begin, offsets in self._offset_parts(side):
             if (begin == 0 and offsets[0]) or not (offsets[1:] > offsets[:-1]).all():
-                raise self._damaged(f"the offsets in its file '{side}.offsets' do not rise")
+                raise damaged(
+                    self.folder, f"the offsets in its file '{side}.offsets' do not rise", _REMEDY
+                )
             last = int(offsets[-1])
         if last != num_tokens:
-            raise self._damaged(f"'{side}.offsets' ends at {last} instead of {num_tokens}")
-
-    def _damaged(self, fault):
-        return ValueError(
-            f"The prepared corpus '{self.folder}' is damaged: {fault}; remove the folder and "
-            "prepare it again."
-        )
-
-    def _open(self, name, dtype, count, checksums):
-        path = self.folder / name
-        size = path.stat().st_size if path.exists() else -1
-        expected = count * dtype.itemsize
-        if size != expected:
-            what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
-            raise self._damaged(f"its file '{name}' {what}")
-        if checksums.get(name) != file_checksum(path):
-            raise self._damaged(f"the checksum of its file '{name}' is wrong")
-        return FlatFile(path, dtype)
+            fault = f"'{side}.offsets' ends at {last} instead of {num_tokens}"
+            raise damaged(self.folder, fault, _REMEDY)
 
 
 def check_fits(name, part, corpus, subword_sampling):
@@ -259,8 +245,8 @@ def check_fits(name, part, corpus, subword_sampling):
         )
 
 
-def padded_rows(ids, lengths, shape, counts, pad_id, dtype=np.int32):
-    """Concatenated sequences as the rows of one padded array.
+def pad_sequences(ids, lengths, shape, counts, pad_id, dtype=np.int32):
+    """Returns concatenated sequences as the rows of one padded array.
 
     Args:
         ids: array [total, ...]. All sequences, one after the other.
@@ -279,38 +265,6 @@ def padded_rows(ids, lengths, shape, counts, pad_id, dtype=np.int32):
         totals = ends[row_ends] - ends[row_ends - counts]
     rows[: len(totals)][np.arange(shape[1]) < totals[:, None]] = ids
     return rows
-
-
-class FlatFile:
-    """A file of numbers that any threads read at any positions, without keeping it in memory.
-
-    A memory map would need less code. But the system maps large parts of a cached file around each
-    number (385 MB for one batch of a corpus of 10 million pairs), which count as memory of the
-    process."""
-
-    def __init__(self, path, dtype):
-        self._path, self.dtype = path, dtype
-        if hasattr(os, "pread"):
-            self._file = os.open(path, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._file)
-        else:  # Windows
-            self._map = np.memmap(path, dtype, mode="r")
-
-    def __reduce__(self):
-        # A copy opens the file anew: the number of the open one may be another file's by then.
-        return type(self), (self._path, self.dtype)
-
-    def read(self, spans):
-        """The numbers of some spans, one span after the other: `spans` has pairs (begin, count)."""
-        if not hasattr(os, "pread"):
-            return np.concatenate(
-                [self._map[begin : begin + count] for begin, count in spans] or [self._map[:0]]
-            )
-        size = self.dtype.itemsize
-        return np.frombuffer(
-            b"".join([os.pread(self._file, count * size, begin * size) for begin, count in spans]),
-            self.dtype,
-        )
 
 
 def vocabulary_fingerprint(tokenizer):
@@ -350,32 +304,13 @@ def check_replaceable(path):
 
 
 def _read_meta(folder):
-    path = folder / "meta.json"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"'{folder}' holds no prepared corpus (no meta.json); write one with "
-            "kformer.data.prepare(...)."
-        )
-    damaged = ValueError(
-        f"'{path}' is damaged, or not the meta.json of a prepared corpus; remove the folder and "
-        "prepare it again."
-    )
-    try:
-        meta = read_json(path)
-        version = int(meta["format_version"])
-    except (ValueError, KeyError, TypeError):
-        raise damaged from None
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"The prepared corpus '{folder}' has format version {version}, but this kformer reads "
-            f"up to version {FORMAT_VERSION}; upgrade kformer or prepare it again."
-        )
+    return read_meta(folder, "prepared corpus", _REMEDY, FORMAT_VERSION, _is_complete)
+
+
+def _is_complete(meta):
     numbers = [meta.get(name) for name in _ATTRIBUTES if not name.endswith("_examples")]
-    if (
-        not all(type(number) is int and number >= 0 for number in numbers)
-        or not {meta.get(f"{side}_id_type") for side in SIDES} <= ID_TYPES.keys()
-        or not {"joint", "vocabulary", "checksums", "checksum"} <= meta.keys()
-        or is_damaged(meta)
-    ):
-        raise damaged
-    return meta
+    return (
+        all(type(number) is int and number >= 0 for number in numbers)
+        and {meta.get(f"{side}_id_type") for side in SIDES} <= ID_TYPES.keys()
+        and {"joint", "vocabulary"} <= meta.keys()
+    )

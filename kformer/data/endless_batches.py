@@ -61,7 +61,7 @@ class EndlessBatches(OneReader):
             source_ids = np.full((rows, source_length), self.dataset.pad_id, np.int32)
             labels = np.full((rows, target_length), self.dataset.pad_id, np.int32)
             inputs = {"source_ids": source_ids, "target_ids": labels}
-            return self.dataset.completed(inputs, labels, np.zeros(0, np.int64))
+            return self.dataset.completed(inputs, labels, *np.zeros((2, 0), np.int64))
         return self.dataset.batch_at(self.step + index)
 
     def on_epoch_begin(self):

@@ -59,27 +59,29 @@ class MixedCorpus(PreparedCorpus):
                 f"'{general.folder}' was prepared with another tokenizer than '{domain.folder}': "
                 "prepare both with one."
             )
-        self._parts, self.share = (domain, general), share
-        for name in ("_vocabulary", "pad_id", "start_id", "end_id", "joint"):
-            setattr(self, name, getattr(domain, name))
+        self._domain, self._general, self.share = domain, general, share
+        self._vocabulary, self.joint = domain._vocabulary, domain.joint
         self.vocabulary_size = domain.vocabulary_size
         self.target_vocabulary_size = domain.target_vocabulary_size
+        self.pad_id, self.start_id, self.end_id = domain.pad_id, domain.start_id, domain.end_id
         self.max_length = max(domain.max_length, general.max_length)
         # A name for both texts, by which a training that resumes knows them.
         self.folder = domain.folder.with_name(f"{domain.folder.name}+{general.folder.name}")
-        for name in ("num_too_long", "num_empty", "too_long_examples", "empty_examples"):
-            setattr(self, name, getattr(domain, name) + getattr(general, name))
+        self.num_too_long = domain.num_too_long + general.num_too_long
+        self.num_empty = domain.num_empty + general.num_empty
+        self.too_long_examples = domain.too_long_examples + general.too_long_examples
+        self.empty_examples = domain.empty_examples + general.empty_examples
         self.num_general = max(1, round(domain.num_pairs * share / (1 - share)))
         self.num_pairs = self.num_lines = domain.num_pairs + self.num_general
         self._group(seed)
-        self._ids = {side: _JoinedFiles(domain, general, side) for side in SIDES}
-        for side in SIDES:
-            setattr(self, f"num_{side}_tokens", int(self.lengths(side).sum()))
+        self._ids = {side: _JoinedFiles(domain._ids[side], general._ids[side]) for side in SIDES}
+        self.num_source_tokens = int(self.lengths("source").sum())
+        self.num_target_tokens = int(self.lengths("target").sum())
         self.longer_side = max(self.num_source_tokens, self.num_target_tokens)
 
     def _group(self, seed):
         """Sorts the general pairs by length, and divides them into groups of one sample each."""
-        general = self._parts[1]
+        general = self._general
         bits = np.random.PCG64(np.random.SeedSequence([int(seed), _STREAM]))
         lengths = {side: general.lengths(side) for side in SIDES}
         shuffled = bits.random_raw(general.num_pairs)  # Among pairs of equal lengths.
@@ -103,53 +105,47 @@ class MixedCorpus(PreparedCorpus):
         Returns:
             int64 array [n]: indices of domain pairs, and of general pairs counted after them.
         """
-        pairs, num_domain = np.asarray(pairs, np.int64), self._parts[0].num_pairs
+        pairs, num_domain = np.asarray(pairs, np.int64), self._domain.num_pairs
         groups = np.maximum(pairs - num_domain, 0)
         turns = (self._first[groups].astype(np.int64) + epoch) % self._sizes[groups]
         sampled = num_domain + self._order[self._begins[groups] + turns].astype(np.int64)
         return np.where(pairs < num_domain, pairs, sampled)
 
     def planned_lengths(self, side):
-        return np.concatenate([self._parts[0].lengths(side), self._longest[side]])
+        return np.concatenate([self._domain.lengths(side), self._longest[side]])
 
     def lengths(self, side):
         """Number of tokens of every pair of the first epoch on `side`: uint32 array [num_pairs]."""
-        general = self._parts[1].lengths(side)
-        slots = np.arange(self._parts[0].num_pairs, self.num_pairs)
-        sampled = self.in_epoch(slots, 0) - self._parts[0].num_pairs
-        return np.concatenate([self._parts[0].lengths(side), general[sampled]])
+        lengths = np.concatenate([self._domain.lengths(side), self._general.lengths(side)])
+        return lengths[self.in_epoch(np.arange(self.num_pairs), 0)]
 
     def ids(self, side, index):
         """The token ids of a pair, as for `PreparedCorpus`; an index as `in_epoch` returns it."""
-        domain, general = self._parts
-        if index < domain.num_pairs:
-            return domain.ids(side, index)
-        return general.ids(side, index - domain.num_pairs)
+        [begin], [length] = self.spans(side, np.array([index]))
+        return self._ids[side].read([(int(begin), int(length))])
 
     def spans(self, side, pairs):
-        domain, general = self._parts
+        is_domain = pairs < self._domain.num_pairs
         begins, lengths = (np.empty(len(pairs), np.int64) for _ in range(2))
-        is_domain = pairs < domain.num_pairs
-        begins[is_domain], lengths[is_domain] = domain.spans(side, pairs[is_domain])
-        found = general.spans(side, pairs[~is_domain] - domain.num_pairs)
-        begins[~is_domain], lengths[~is_domain] = found
-        begins[~is_domain] += getattr(domain, f"num_{side}_tokens")
+        begins[is_domain], lengths[is_domain] = self._domain.spans(side, pairs[is_domain])
+        general = self._general.spans(side, pairs[~is_domain] - self._domain.num_pairs)
+        begins[~is_domain], lengths[~is_domain] = general
+        begins[~is_domain] += len(self._domain._ids[side])
         return begins, lengths
 
 
 class _JoinedFiles:
     """The ids of two corpora, as if those of the second stood after those of the first."""
 
-    def __init__(self, first, second, side):
-        self._files = first._ids[side], second._ids[side]
-        self._size = getattr(first, f"num_{side}_tokens")
+    def __init__(self, first, second):
+        self._first, self._second = first, second
 
     def read(self, spans):
-        first, second = self._files
+        size = len(self._first)
         parts = [
-            first.read([(begin, count)])
-            if begin < self._size
-            else second.read([(begin - self._size, count)])
+            self._first.read([(begin, count)])
+            if begin < size
+            else self._second.read([(begin - size, count)])
             for begin, count in spans
         ]
-        return np.concatenate([first.read([]), *parts])
+        return np.concatenate([self._first.read([]), *parts])

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from kformer.data.corpus import padded_rows
+from kformer.data.corpus import SIDES, pad_sequences
 from kformer.text.subword_sampling import SubwordSampler
 from kformer.utils.checks import check_rate
 
@@ -45,7 +45,7 @@ class Noise:
         self.tokenizer, self.seed = tokenizer, int(seed)
         self.subword_sampling = subword_sampling or None
         self.samplers = {}
-        for number, side in enumerate(("source", "target") if subword_sampling else ()):
+        for number, side in enumerate(SIDES if subword_sampling else ()):
             self.samplers[side] = SubwordSampler(
                 tokenizer.vocabulary(side), subword_sampling, seed=2 * self.seed + number
             )
@@ -78,7 +78,7 @@ class NoisyReader:
         self._special = {}
         if noise.word_dropout:
             own = [corpus.pad_id, corpus.start_id, corpus.end_id]
-            for side in ("source", "target"):
+            for side in SIDES:
                 # A tokenizer of another package has no `vocabulary`.
                 of_side = getattr(noise.tokenizer, "vocabulary", lambda side: None)(side)
                 self._special[side] = np.array([*own, *getattr(of_side, "control_ids", ())])
@@ -139,7 +139,7 @@ class NoisyReader:
                 break
         lengths = np.array([len(row) for row in rows], np.int64)
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
-        return padded_rows(ids, lengths, shape, counts, self.corpus.pad_id), lengths
+        return pad_sequences(ids, lengths, shape, counts, self.corpus.pad_id), lengths
 
     def drop_words(self, inputs, number):
         """Replaces tokens of a batch by the unknown token, as word dropout does.

@@ -73,8 +73,8 @@ class BatchOrder:
             ("num_devices", 1),
             ("host", 0),
         ):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), least)
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check_whole(name, value, least))
         if self.host >= self.num_hosts:
             raise ValueError(
                 f"host must be below num_hosts={self.num_hosts} (hosts count from 0), but it is "
@@ -90,18 +90,13 @@ class BatchOrder:
         Returns:
             `BatchOrder`.
         """
-        if self.batch_tokens is not None:
-            return self
-        return dataclasses.replace(self, batch_tokens=choose_batch_tokens(num_tokens)[0])
+        tokens = self.batch_tokens or choose_batch_tokens(num_tokens)[0]
+        return dataclasses.replace(self, batch_tokens=tokens)
 
     def plan(self, source_lengths, target_lengths):
         """The plan of the batches of pairs of these lengths."""
-        lengths, tokens = (source_lengths, target_lengths), int(self.batch_tokens)
-        shared = {
-            "num_hosts": int(self.num_hosts),
-            "seed": int(self.seed),
-            "shuffle": bool(self.shuffle),
-        }
+        lengths = source_lengths, target_lengths
+        shared = {"num_hosts": self.num_hosts, "seed": self.seed, "shuffle": self.shuffle}
         if self.packed:
-            return PackedPlan(*lengths, tokens, **shared)
-        return BatchPlan(*lengths, tokens, max_shapes=int(self.max_shapes), **shared)
+            return PackedPlan(*lengths, self.batch_tokens, **shared)
+        return BatchPlan(*lengths, self.batch_tokens, max_shapes=self.max_shapes, **shared)

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 
 from kformer.data.batching import fill_rows
-from kformer.data.corpus import PreparedCorpus, check_fits
+from kformer.data.corpus import SIDES, PreparedCorpus, check_fits
 from kformer.data.endless_batches import EndlessBatches, FirstEpoch, OneReader
 from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
@@ -218,13 +218,13 @@ class ParallelDataset(OneReader):
         self._reader = reader
         self.corpus = corpus = reader.corpus
         order = order.for_tokens(corpus.longer_side)
-        self.batch_tokens, self.seed = int(order.batch_tokens), int(order.seed)
+        self.batch_tokens, self.seed = order.batch_tokens, order.seed
         self.shuffle, self.packed = bool(order.shuffle), bool(order.packed)
-        self.max_shapes = 1 if order.packed else int(order.max_shapes)
+        self.max_shapes = 1 if order.packed else order.max_shapes
         self.subword_sampling = reader.noise.subword_sampling
         self.word_dropout = reader.noise.word_dropout
-        self.host, self.num_hosts = int(order.host), int(order.num_hosts)
-        self.num_devices = int(order.num_devices)
+        self.host, self.num_hosts = order.host, order.num_hosts
+        self.num_devices = order.num_devices
         lengths = reader.planned_lengths("source"), reader.planned_lengths("target")
         self.longest = int(max(side.max() for side in lengths))
         self._plan = order.plan(*lengths)
@@ -235,11 +235,11 @@ class ParallelDataset(OneReader):
         self.pad_id, self.start_id, self.end_id = corpus.pad_id, corpus.start_id, corpus.end_id
         self.num_pairs, self.num_tokens = corpus.num_pairs, corpus.num_target_tokens
         self.num_too_long, self.num_empty = corpus.num_too_long, corpus.num_empty
-        batches = [b.num_batches for b in self.buckets]
-        positions = sum(n * b * t for n, (b, _, t) in zip(batches, self.shapes, strict=True))
-        self.fill = reader.growth("target") * self.num_tokens / positions
-        positions = sum(n * b * s for n, (b, s, _) in zip(batches, self.shapes, strict=True))
-        self.source_fill = reader.growth("source") * corpus.num_source_tokens / positions
+        # The positions of an epoch's batches: source and target.
+        num_rows = np.array(rows) * [bucket.num_batches for bucket in self.buckets]
+        positions = num_rows @ [bucket.shape[1:] for bucket in self.buckets]
+        self.fill = float(reader.growth("target") * self.num_tokens / positions[1])
+        self.source_fill = float(reader.growth("source") * corpus.num_source_tokens / positions[0])
         self._counts = {}
         self.epoch = 0
 
@@ -272,7 +272,7 @@ class ParallelDataset(OneReader):
         step = operator.index(step)
         if step < 0:
             raise ValueError(f"The step must not be negative, but it is {step}.")
-        inputs, labels = self._packed_batch(step) if self.packed else self._bucket_batch(step)
+        inputs, labels = self._batch(step)
         self._counts[step] = int(np.count_nonzero(labels != self.pad_id))
         while len(self._counts) > _COUNTS_KEPT:
             self._counts.pop(next(iter(self._counts)), None)
@@ -299,48 +299,36 @@ class ParallelDataset(OneReader):
             self.batch_at(step)
         return self._counts[step]
 
-    def _bucket_batch(self, step):
-        bucket, pairs = self._plan.batch(step, self.host)
+    def _batch(self, step):
+        bucket, pairs, *counts = self._plan.batch(step, self.host)
+        # The pairs of each row: one, unless they are packed.
+        counts = counts[0] if counts else np.ones(len(pairs), np.int64)
         epoch = step // self.steps_per_epoch
         pairs = self.corpus.in_epoch(pairs, epoch)
-        source_ids, _ = self._reader.gather(
-            "source", pairs, (bucket.rows, bucket.source_length), epoch
-        )
-        labels, lengths = self._reader.gather(
-            "target", pairs, (bucket.rows, bucket.target_length), epoch
-        )
-        # Shifted right by one: the last token of each row is predicted and never an input.
-        target_ids = np.full_like(labels, self.pad_id)
-        target_ids[: len(pairs), 0] = self.start_id
-        read = np.arange(1, bucket.target_length) < lengths[:, None]
-        target_ids[: len(pairs), 1:] = np.where(read, labels[: len(pairs), :-1], self.pad_id)
-        inputs = {"source_ids": source_ids, "target_ids": target_ids}
-        return self.completed(inputs, labels, pairs)
-
-    def _packed_batch(self, step):
-        bucket, pairs, counts = self._plan.batch(step, self.host)
-        epoch = step // self.steps_per_epoch
-        pairs = self.corpus.in_epoch(pairs, epoch)
-        shapes = {
-            "source": (bucket.rows, bucket.source_length),
-            "target": (bucket.rows, bucket.target_length),
-        }
         ids, segments = {}, {}
-        for side, shape in shapes.items():
+        for side, length in zip(SIDES, bucket.shape[1:], strict=True):
+            shape = (bucket.rows, length)
             ids[side], lengths = self._reader.gather(side, pairs, shape, epoch, counts)
             segments[side] = segment_numbers(lengths, counts, shape)
         labels, numbers = ids["target"], segments["target"]
-        # Shifted right by one in each segment.
+        # Shifted right by one in each segment: its last token is predicted and never an input.
         target_ids = np.full_like(labels, self.pad_id)
         target_ids[:, 1:] = labels[:, :-1]
         target_ids[np.diff(numbers, axis=1, prepend=0) > 0] = self.start_id
         target_ids[numbers == 0] = self.pad_id
         inputs = {"source_ids": ids["source"], "target_ids": target_ids}
-        inputs |= {"source_segments": segments["source"], "target_segments": numbers}
+        if self.packed:
+            inputs |= {f"{side}_segments": segments[side] for side in SIDES}
         return self.completed(inputs, labels, pairs, counts)
 
-    def completed(self, inputs, labels, pairs, counts=None):
-        """A batch of pairs, with soft targets and alignments if there are any."""
+    def completed(self, inputs, labels, pairs, counts):
+        """Returns a batch of pairs, with soft targets and alignments if there are any.
+
+        Args:
+            inputs, labels: as in the items of the dataset.
+            pairs: int array [n] of pair indices.
+            counts: int array. The number of pairs in each row.
+        """
         if self._soft_targets is not None:
             inputs |= self._soft_targets.gather(pairs, labels.shape, counts)
         if self._alignments is not None:

@@ -7,13 +7,13 @@ import pathlib
 
 import numpy as np
 
-from kformer.data.corpus import ID_TYPES, FlatFile, padded_rows
-from kformer.utils.checksums import file_checksum, is_damaged, with_checksum
-from kformer.utils.files import read_json
+from kformer.data.corpus import ID_TYPES, pad_sequences
+from kformer.data.flat_files import open_file, read_meta
+from kformer.utils.checksums import file_checksum, with_checksum
 
 FORMAT_VERSION = 1
 PROBABILITY_TYPE = np.dtype("<f2")
-_REMEDY = "remove the folder and make them again"
+_REMEDY = "make them with kformer.distillation.soft_targets"
 _FILES = {"ids": "classes.ids", "probabilities": "classes.probabilities"}
 
 
@@ -40,56 +40,20 @@ class SoftTargets:
 
     def __init__(self, folder, corpus):
         self.folder = pathlib.Path(folder)
-        path = self.folder / "meta.json"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"'{folder}' holds no soft targets (no meta.json): make them by "
-                "kformer.distillation.soft_targets."
-            )
-        damaged = ValueError(
-            f"'{path}' is damaged, or is not the meta.json of soft targets: {_REMEDY}."
-        )
-        try:
-            meta = read_json(path)
-            version, kind, self.num_classes = (
-                int(meta["format_version"]),
-                ID_TYPES[meta["id_type"]],
-                int(meta["num_classes"]),
-            )
-            fingerprint = str(meta["corpus"])
-        except (ValueError, KeyError, TypeError):
-            raise damaged from None
-        if version > FORMAT_VERSION:
-            raise ValueError(
-                f"The soft targets in '{folder}' have format version {version}, but this kformer "
-                f"reads up to {FORMAT_VERSION}: upgrade kformer or make them again."
-            )
-        if not {"checksums", "checksum"} <= meta.keys() or is_damaged(meta):
-            raise damaged
-        if fingerprint != corpus_fingerprint(corpus):
+        meta = read_meta(self.folder, "soft targets", _REMEDY, FORMAT_VERSION, _is_complete)
+        self.num_classes = meta["num_classes"]
+        if meta.get("corpus") != corpus_fingerprint(corpus):
             raise ValueError(
                 f"The soft targets in '{folder}' were made for another text than that of "
                 f"'{corpus.folder}': make them again."
             )
         self.corpus = corpus
-        types = {"ids": kind, "probabilities": PROBABILITY_TYPE}
-        self._parts = {}
-        for name, file in _FILES.items():
-            path, expected = (
-                self.folder / file,
-                corpus.num_target_tokens * self.num_classes * types[name].itemsize,
-            )
-            size = path.stat().st_size if path.is_file() else -1
-            what = None
-            if size != expected:
-                what = "is missing" if size < 0 else f"has {size} bytes instead of {expected}"
-            elif meta["checksums"].get(file) != file_checksum(path):
-                what = "has a wrong checksum"
-            if what is not None:
-                raise ValueError(
-                    f"The soft targets in '{folder}' are damaged: '{file}' {what}; {_REMEDY}."
-                )
-            self._parts[name] = FlatFile(path, types[name])
+        types = {"ids": ID_TYPES[meta["id_type"]], "probabilities": PROBABILITY_TYPE}
+        count = corpus.num_target_tokens * self.num_classes
+        self._files = {
+            name: open_file(self.folder, file, types[name], count, meta, _REMEDY)
+            for name, file in _FILES.items()
+        }
 
     def gather(self, pairs, shape, counts=None):
         """The soft targets of some pairs, padded as `PreparedCorpus.gather` pads the labels.
@@ -109,12 +73,12 @@ class SoftTargets:
             ("soft_target_ids", "ids", np.int32),
             ("soft_targets", "probabilities", np.float32),
         ):
-            values = self._parts[name].read(spans).reshape(-1, width)
+            values = self._files[name].read(spans).reshape(-1, width)
             if name == "probabilities":
                 # Rounded to 16 bits they may sum to more than one, and no loss would be the least.
                 values = values.astype(dtype)
                 values /= np.maximum(values.sum(axis=1, keepdims=True), 1.0)
-            arrays[key] = padded_rows(values, lengths, shape, counts, 0, dtype)
+            arrays[key] = pad_sequences(values, lengths, shape, counts, 0, dtype)
         return arrays
 
 
@@ -173,6 +137,10 @@ class SoftTargetWriter:
         }
         text = json.dumps(with_checksum(meta), indent=1) + "\n"
         (self._folder / "meta.json").write_text(text, encoding="utf-8")
+
+
+def _is_complete(meta):
+    return meta.get("id_type") in ID_TYPES and type(meta.get("num_classes")) is int
 
 
 def corpus_fingerprint(corpus):

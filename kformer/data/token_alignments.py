@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from kformer.data.corpus import SIDES
 from kformer.text.words import TokenWords, split_words
 from kformer_options.text_files import check_same_length
 
@@ -65,14 +66,13 @@ class TokenAlignments:
         keys = np.repeat(np.arange(len(counts)), counts) << 16 | self._links[:, 0]
         self.num_aligned = len(np.unique(keys))
 
-    def gather(self, pairs, source_shape, target_shape, counts=None):
+    def gather(self, pairs, source_shape, target_shape, counts):
         """The alignments of some pairs as a batch of target distributions of attention.
 
         Args:
             pairs: int array [n] of pair indices.
             source_shape, target_shape: `(rows, S)` and `(rows, T)`.
-            counts: int array or `None`, default `None`. The number of pairs in each row; `None`
-                means one pair for each row.
+            counts: int array. The number of pairs in each row.
 
         Returns:
             dict with `alignment`, float32 `[rows, T, S]`. Position t is where the decoder reads the
@@ -85,42 +85,35 @@ class TokenAlignments:
         owners = np.repeat(np.arange(len(pairs)), sizes)
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         links = self._links[begins[owners] + within].astype(np.int64)
-        rows, shift = np.arange(len(pairs)), {}
-        if counts is not None:
-            rows = np.repeat(np.arange(len(counts)), counts)
-        for side in ("source", "target"):
+        rows = np.repeat(np.arange(len(counts)), counts)
+        is_first = np.diff(rows, prepend=-1) > 0
+        shift = {}
+        for side in SIDES:
             lengths = self.corpus.spans(side, pairs)[1]
-            shift[side] = _begins_in_rows(lengths, counts)[owners]
+            begins = np.cumsum(lengths) - lengths
+            # Where each pair begins in its row.
+            shift[side] = (begins - np.repeat(begins[is_first], counts[counts > 0]))[owners]
         found[rows[owners], shift["target"] + links[:, 0] + 1, shift["source"] + links[:, 1]] = 1
         return {"alignment": found / np.maximum(found.sum(axis=-1, keepdims=True), 1)}
 
 
-def _begins_in_rows(lengths, counts):
-    """Where each pair begins in its row, int array [n]."""
-    if counts is None:
-        return np.zeros(len(lengths), np.int64)
-    begins = np.cumsum(lengths) - lengths
-    firsts = (np.cumsum(counts) - counts)[counts > 0]
-    return begins - np.repeat(begins[firsts], counts[counts > 0])
-
-
 def _links(corpus, tokenizer, sources, targets, alignments):
     """Yields for each pair of the corpus its aligned tokens, uint16 array `[n, 2]`."""
-    find = [TokenWords(tokenizer.vocabulary(side)) for side in ("source", "target")]
+    find = [TokenWords(tokenizer.vocabulary(side)) for side in SIDES]
     pair = 0
     for begin in range(0, len(sources), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         texts = sources[part], targets[part]
         rows = [
             tokenizer.tokenize(lines, side=side, special_tokens=True)
-            for lines, side in zip(texts, ("source", "target"), strict=True)
+            for lines, side in zip(texts, SIDES, strict=True)
         ]
         for *ids, source, target, alignment in zip(*rows, *texts, alignments[part], strict=True):
             # The corpus left pairs out and kept the others in order. Equal ids are kept or left out
             # alike, so the next equal pair is the right one.
             if pair == corpus.num_pairs or not all(
                 np.array_equal(corpus.ids(side, pair), own)
-                for side, own in zip(("source", "target"), ids, strict=True)
+                for side, own in zip(SIDES, ids, strict=True)
             ):
                 continue
             pair += 1

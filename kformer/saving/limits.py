@@ -4,7 +4,6 @@ than its weights justify. They are checked before Keras reads the file.
 
 import concurrent.futures
 import io
-import json
 import math
 import random
 import zipfile
@@ -12,9 +11,12 @@ import zipfile
 import h5py
 import keras
 
+from kformer.utils.files import parse_json
+
 # The configuration of a large model of Keras's own layers has some 100 KB.
 MOST_CONFIG_BYTES = 4 << 20
 MOST_MEMBERS = 10_000
+_JSON_FILES = ("config.json", "metadata.json")
 # A layer may have some more weights than it saves, such as those of LoRA.
 _SPARE_NUMBERS = 1 << 24
 # Numbers in the variables of a metric: a matrix of classes, a list of thresholds.
@@ -46,20 +48,17 @@ def check_archive(path):
                 f"{path} has {size:,} bytes, but unpacks to {len(members):,} files of "
                 f"{unpacked:,} bytes: it is not loaded."
             )
-        names = {member.filename: member for member in members}
-        for name in {"config.json", "metadata.json"} & names.keys():
-            if names[name].file_size > MOST_CONFIG_BYTES:
+        for member in members:
+            if member.filename in _JSON_FILES and member.file_size > MOST_CONFIG_BYTES:
                 raise ValueError(
-                    f"{path} has a {name} of {names[name].file_size:,} bytes, more than any model "
-                    "needs: it is not loaded."
+                    f"{path} has a {member.filename} of {member.file_size:,} bytes, more than any "
+                    "model needs: it is not loaded."
                 )
-        config = _read_config(archive, path) if "config.json" in names else {}
-        sizes = [
-            size
-            for name in names
-            if name.endswith(".h5")
-            for size in _stored_sizes(archive, names[name], path)
-        ]
+        config = {}
+        if "config.json" in archive.namelist():
+            config = parse_json(archive.read("config.json"), f"config.json of {path}")
+        weights = [member for member in members if member.filename.endswith(".h5")]
+        sizes = [size for member in weights for size in _stored_sizes(archive, member, path)]
     for part in _objects([config.pop("compile_config", None)]):
         _check_metric(part, path)
     return config, sizes
@@ -111,18 +110,6 @@ def _check_metric(config, path):
         value = config.get(name)
         if isinstance(value, int | float) and value > _MOST_METRIC_NUMBERS ** (1 / power):
             raise ValueError(f"{path} has a metric with {name}={value}: it is not loaded.")
-
-
-def _read_config(archive, path):
-    try:
-        config = json.loads(archive.read("config.json"))
-    except RecursionError:
-        raise ValueError(f"{path} has a config.json that is nested too deeply.") from None
-    except ValueError as error:
-        raise ValueError(f"{path} has a config.json that is not valid JSON ({error}).") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} has a config.json that holds no JSON object.")
-    return config
 
 
 def _stored_sizes(archive, member, path):

@@ -344,7 +344,20 @@ def read_json(path, kind=dict, *, remedy="the file is damaged", most=MOST_JSON_B
         OSError: the file cannot be read.
         ValueError: the file is larger, is not valid JSON, or holds another kind of value.
     """
-    content = read_bytes(path, most, remedy=remedy)
+    return parse_json(read_bytes(path, most, remedy=remedy), path, kind, remedy=remedy)
+
+
+def parse_json(content, path, kind=dict, *, remedy="the file is damaged"):
+    """Returns the JSON object or list in the content of a file.
+
+    Args:
+        content: bytes or str.
+        path: path of the file, for messages.
+        kind, remedy: as for `read_json`.
+
+    Raises:
+        ValueError: it is not valid JSON, or holds another kind of value.
+    """
     try:
         value = json.loads(content)
     except RecursionError:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kformer.data import PreparedCorpus, prepare
-from kformer.data.corpus import FlatFile
+from kformer.data.flat_files import FlatFile
 from kformer.data.preparation import prepare_cached
 from kformer.text import Tokenizer
 from kformer.utils.checksums import file_checksum, with_checksum
@@ -294,7 +294,7 @@ def test_damaged_folders(toy, tmp_path):
     ):
         PreparedCorpus.load(folder)
     write(folder / "meta.json", "[1]")
-    with pytest.raises(ValueError, match="not the meta.json of a prepared corpus"):
+    with pytest.raises(ValueError, match="not the meta.json of any prepared corpus"):
         PreparedCorpus.load(folder)
     write(folder / "meta.json", json.dumps(meta | {"pad_id": meta["pad_id"] + 1}))
     with pytest.raises(ValueError, match="meta.json' is damaged"):

@@ -315,7 +315,7 @@ def test_damaged_soft_targets_are_refused(prepared, tmp_path, harm):
         "flipped": "'classes.ids' has a wrong checksum",
         "gone": "is missing",
         "newer": "format version 9",
-        "no json": "is not the meta.json",
+        "no json": "not the meta.json of any soft targets",
     }[harm]
     if harm == "cut":
         part.write_bytes(part.read_bytes()[:-2])
