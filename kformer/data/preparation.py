@@ -8,7 +8,6 @@ import os
 import pathlib
 import tempfile
 import warnings
-import zlib
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from kformer.data.corpus import (
 )
 from kformer.text.folder import fingerprint_parts
 from kformer.utils.checks import check_whole
-from kformer.utils.checksums import with_checksum
+from kformer.utils.checksums import file_checksum, with_checksum
 from kformer.utils.files import new_folder
 from kformer.utils.lines import describe, read_chunks
 from kformer_options.names import named
@@ -173,7 +172,7 @@ class _Writer:
     """
 
     def __init__(self, tokenizer, folder, max_length, num_threads):
-        self._tokenizer, self.max_length = tokenizer, max_length
+        self._tokenizer, self.max_length, self._folder = tokenizer, max_length, folder
         self._threads = {} if num_threads is None else {"num_threads": num_threads}
         self._vocabulary = {
             "source": int(tokenizer.vocabulary_size),
@@ -185,22 +184,31 @@ class _Writer:
         }
         # The number of special tokens of each side: a text with no more tokens is empty.
         self._bare = {side: len(self._tokenize([""], side)[0]) for side in SIDES}
-        self.num_lines = self.num_pairs = 0
-        self.left_out = {"too_long": 0, "empty": 0}
-        self._examples = {"too_long": [], "empty": []}
-        self._num_tokens = dict.fromkeys(SIDES, 0)
-        self._files = contextlib.ExitStack()
-        self._checksums = {}
-        self._ids = {side: self._open(folder / f"{side}.ids") for side in SIDES}
-        self._offsets = {side: self._open(folder / f"{side}.offsets") for side in SIDES}
+        # By the keys of meta.json.
+        self.counts = {
+            "num_lines": 0,
+            "num_pairs": 0,
+            "num_too_long": 0,
+            "too_long_examples": [],
+            "num_empty": 0,
+            "empty_examples": [],
+            "num_source_tokens": 0,
+            "num_target_tokens": 0,
+        }
 
     def __enter__(self):
-        for file in self._offsets.values():
-            self._write(file, np.zeros(1, OFFSET_TYPE))
+        with contextlib.ExitStack() as stack:
+            names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
+            self._files = {
+                name: stack.enter_context(open(self._folder / name, "wb")) for name in names
+            }
+            for side in SIDES:
+                np.zeros(1, OFFSET_TYPE).tofile(self._files[f"{side}.offsets"])
+            self._open = stack.pop_all()
         return self
 
     def __exit__(self, *exception):
-        self._files.close()
+        self._open.close()
 
     def add(self, chunk):
         """Adds pairs: a dict of side to texts."""
@@ -210,32 +218,28 @@ class _Writer:
             lengths["target"] <= self._bare["target"]
         )
         too_long = ~empty & (np.maximum(*lengths.values()) > self.max_length)
+        counts = self.counts
         for name, which in (("empty", empty), ("too_long", too_long)):
-            self.left_out[name] += int(which.sum())
-            wanted = NUM_EXAMPLES - len(self._examples[name])
-            self._examples[name] += (np.flatnonzero(which)[:wanted] + self.num_lines + 1).tolist()
+            counts[f"num_{name}"] += int(which.sum())
+            numbers = (np.flatnonzero(which) + counts["num_lines"] + 1).tolist()
+            examples = [*counts[f"{name}_examples"], *numbers]
+            counts[f"{name}_examples"] = examples[:NUM_EXAMPLES]
         keep = ~(empty | too_long)
         for side, (ids, length) in flat.items():
-            self._write(self._ids[side], ids[np.repeat(keep, length)])
-            ends = np.cumsum(length[keep], dtype=np.uint64) + np.uint64(self._num_tokens[side])
-            self._write(self._offsets[side], ends.astype(OFFSET_TYPE))
-            self._num_tokens[side] += int(length[keep].sum())
-        self.num_lines += len(keep)
-        self.num_pairs += int(keep.sum())
+            ids[np.repeat(keep, length)].tofile(self._files[f"{side}.ids"])
+            begin = np.uint64(counts[f"num_{side}_tokens"])
+            ends = np.cumsum(length[keep], dtype=np.uint64) + begin
+            ends.astype(OFFSET_TYPE).tofile(self._files[f"{side}.offsets"])
+            counts[f"num_{side}_tokens"] += int(length[keep].sum())
+        counts["num_lines"] += len(keep)
+        counts["num_pairs"] += int(keep.sum())
 
     def meta(self):
-        """The content of `meta.json`."""
+        """Returns the content of `meta.json`."""
         tokenizer = self._tokenizer
         meta = {
             "format_version": FORMAT_VERSION,
-            "num_lines": self.num_lines,
-            "num_pairs": self.num_pairs,
-            "num_too_long": self.left_out["too_long"],
-            "too_long_examples": self._examples["too_long"],
-            "num_empty": self.left_out["empty"],
-            "empty_examples": self._examples["empty"],
-            "num_source_tokens": self._num_tokens["source"],
-            "num_target_tokens": self._num_tokens["target"],
+            **self.counts,
             "source_id_type": self._id_types["source"],
             "target_id_type": self._id_types["target"],
             "max_length": int(self.max_length),
@@ -246,18 +250,9 @@ class _Writer:
             "pad_id": int(tokenizer.pad_id),
             "start_id": int(tokenizer.start_id),
             "end_id": int(tokenizer.end_id),
-            "checksums": self._checksums,
+            "checksums": {name: file_checksum(self._folder / name) for name in self._files},
         }
         return with_checksum(meta)
-
-    def _open(self, path):
-        self._checksums[path.name] = 0
-        return self._files.enter_context(open(path, "wb"))  # noqa: SIM115
-
-    def _write(self, file, numbers):
-        numbers.tofile(file)
-        name = pathlib.Path(file.name).name
-        self._checksums[name] = zlib.crc32(numbers, self._checksums[name])
 
     def _tokenize(self, texts, side):
         return self._tokenizer.tokenize(texts, side=side, special_tokens=True, **self._threads)
@@ -278,19 +273,20 @@ class _Writer:
 
 def _write(source, writer, progress, total, chunks):
     """Writes all chunks of pairs; returns the content of `meta.json`."""
+    counts = writer.counts
     with writer:
         for chunk in chunks:
             writer.add(chunk)
             if progress is not None:
-                progress(writer.num_lines, total)
-    if writer.num_lines == 0:
+                progress(counts["num_lines"], total)
+    if counts["num_lines"] == 0:
         raise ValueError(f"The corpus is empty: {describe(source, 'source')} has no lines.")
-    if writer.num_pairs == 0:
+    if counts["num_pairs"] == 0:
         raise ValueError(
-            f"No pair is left to train on: of {counted(writer.num_lines, 'pair')}, "
-            f"{writer.left_out['empty']} with an empty side and {writer.left_out['too_long']} with "
-            f"more than {named('max_length')}={writer.max_length} tokens on a side; check the "
-            f"files or raise {named('max_length')}."
+            f"No pair is left to train on: of {counted(counts['num_lines'], 'pair')}, "
+            f"{counts['num_empty']} with an empty side and {counts['num_too_long']} with more than "
+            f"{named('max_length')}={writer.max_length} tokens on a side; check the files or raise "
+            f"{named('max_length')}."
         )
     return writer.meta()
 

@@ -1,6 +1,7 @@
 """Averages of weights: the optimizer's moving average, and the mean of several checkpoints."""
 
 import contextlib
+import itertools
 import warnings
 
 import keras
@@ -114,7 +115,7 @@ def average_checkpoints(run_dir, last=10):
         base, 20 for big.
     """
     check_whole("last", last)
-    paths = whole_checkpoints(run_dir)[:last]
+    paths = list(itertools.islice(whole_checkpoints(run_dir), last))
     if not paths:
         raise FileNotFoundError(f"{run_dir} has no whole checkpoint to average.")
     if len(paths) < last:

@@ -228,9 +228,11 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         return self._of_tokens(y_true, self.call(y_true, y_pred), sample_weight)
 
     def _of_tokens(self, y_true, losses, sample_weight):
-        weights = token_weights(y_true, self.pad_id, sample_weight)
-        losses = ops.where(ops.not_equal(weights, 0), losses, 0.0)
-        return self._mean(ops.sum(losses * weights), ops.sum(weights))
+        return self._token_mean(losses, token_weights(y_true, self.pad_id, sample_weight))
+
+    def _token_mean(self, values, weights):
+        values = ops.where(ops.not_equal(weights, 0), values, 0.0)
+        return self._mean(ops.sum(values * weights), ops.sum(weights))
 
     def in_training(self, y_true, y_pred, sample_weight=None, soft_targets=None):
         """The training loss with `consistency`, or of a batch with soft targets.
@@ -257,12 +259,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             return loss
         first, second = ops.split(ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1), 2)
         divergences = 0.5 * ops.sum((ops.exp(first) - ops.exp(second)) * (first - second), axis=-1)
-        weights = ops.split(
-            token_weights(ops.cast(y_true, "int32"), self.pad_id, sample_weight), 2
-        )[0]
-        divergences = ops.where(ops.not_equal(weights, 0), divergences, 0.0)
-        divergence = self._mean(ops.sum(divergences * weights), ops.sum(weights))
-        return loss + self.consistency / 2 * divergence
+        weights, _ = ops.split(token_weights(y_true, self.pad_id, sample_weight), 2)
+        return loss + self.consistency / 2 * self._token_mean(divergences, weights)
 
     def _mixed(self, soft_targets):
         """The classes and their target probabilities: the teachers' share, plus the smoothed

@@ -1,7 +1,6 @@
 """A callback that keeps the history of a training step by step."""
 
 import csv
-import io
 import pathlib
 import time
 
@@ -17,6 +16,7 @@ from kformer.utils.rows import round_up
 # Values that a model reports of each batch only for the history.
 _NO_METRICS = ("batch_loss", "batch_tokens")
 _STEPS_AT_ONCE = 128
+_CSV = {"newline": "", "encoding": "utf-8"}
 
 
 class StepHistory(StepCounter):
@@ -160,30 +160,28 @@ class StepHistory(StepCounter):
     def _write(self, rows):
         if not rows:
             return
-        with files.naming_full_disk(self.path), open(self.path, "ab") as file:
-            rates = scheduled_rates(self._model.optimizer, [row["step"] - 1 for row in rows])
-            for row, rate in zip(rows, rates, strict=False):
-                row["learning_rate"] = rate
-            for row in rows:
-                file.write(_csv_line([row.get(column, "") for column in self._columns]))
+        rates = scheduled_rates(self._model.optimizer, [row["step"] - 1 for row in rows])
+        for row, rate in zip(rows, rates, strict=False):
+            row["learning_rate"] = rate
+        with files.naming_full_disk(self.path), open(self.path, "a", **_CSV) as file:
+            csv.DictWriter(file, self._columns, lineterminator="\n").writerows(rows)
         files.sync_to_disk(self.path)
 
     def _add_columns(self, names):
         """Adds missing columns to the file, which is normally new and empty then."""
-        wanted = [name for name in (*self._FIRST_COLUMNS, *names) if name not in self._columns]
-        if wanted:
+        columns = [*dict.fromkeys([*self._columns, *self._FIRST_COLUMNS, *names])]
+        if columns != self._columns:
             self.write()
             rows = _read_rows(self.path)[1]
-            self._columns = [*self._columns, *wanted]
+            self._columns = columns
             self._rewrite(rows)
 
     def _rewrite(self, rows):
-        with files.replacing(self.path) as aside, open(aside, "wb") as file:
-            for line in [
-                self._columns,
-                *([row.get(column, "") for column in self._columns] for row in rows),
-            ]:
-                file.write(_csv_line(line) if line else b"")
+        with files.replacing(self.path) as aside, open(aside, "w", **_CSV) as file:
+            if self._columns:
+                writer = csv.DictWriter(file, self._columns, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
 
 
 def number_in(path, row, column, kind):
@@ -210,12 +208,6 @@ def number_in(path, row, column, kind):
 def _shortest(value):
     """The shortest decimal number that reads back as the same float32."""
     return str(np.float32(value))
-
-
-def _csv_line(values):
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue().encode()
 
 
 def _read_rows(path):

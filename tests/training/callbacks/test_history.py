@@ -240,7 +240,7 @@ def test_a_full_disk_names_the_file(tmp_path):
     history.on_train_begin()
     history.on_epoch_begin(0)
     history.path = pathlib.Path("/dev/full")  # A write to it fails as one to a full disk does.
-    history._rows = [{"step": 1, "loss": 2.0}]
+    history._columns, history._rows = ["step", "learning_rate", "loss"], [{"step": 1, "loss": 2.0}]
     with pytest.raises(OSError, match="No space left") as raised:
         history.write()
     assert raised.value.filename == "/dev/full"
