@@ -298,7 +298,10 @@ def bad_trainings(bad):
         (bad.train(bad.missing, bad.good), "missing.txt' does not exist"),
         (bad.train(bad.good, bad.two), f"1 line in '{bad.good}', but 2 in '{bad.two}'"),
         (bad.train(bad.empty, bad.empty), "empty.txt' is empty"),
-        (bad.train(bad.invalid, bad.two), f"Line 2 of '{bad.invalid}' is not valid UTF-8"),
+        (
+            bad.train(bad.invalid, bad.two),
+            f"Line 2 of the text file '{bad.invalid}' is not valid UTF-8",
+        ),
         (bad.train(bad.folder, bad.good), "is a folder"),
         (
             bad.train(bad.gzip, bad.good),
