@@ -4,7 +4,9 @@ Train with `model.fit`; ship one SavedModel that takes and returns strings.
 """
 
 from kformer_options.banner import without_banner
+from kformer_options.installed import check_backend
 
+check_backend()
 # TensorFlow's libraries print some lines when they are imported.
 with without_banner():
     from kformer import (

@@ -1,16 +1,23 @@
-"""What has to happen before Keras is imported: `--backend` and `--threads` set the environment.
+"""What has to happen before Keras is imported: the environment says backend and threads.
 
 Keras chooses its backend once, when it is imported, and `import kformer` imports Keras.
 """
 
 import contextlib
 import importlib
-import importlib.util
 import logging
 import os
+import sys
 
 from kformer_options.banner import without_banner
-from kformer_options.training import BACKENDS, THREAD_VARIABLES
+from kformer_options.installed import (
+    BACKENDS,
+    check_backend,
+    installed_backends,
+    is_installed,
+    keras_backend,
+)
+from kformer_options.training import THREAD_VARIABLES
 
 
 class UsageError(ValueError):
@@ -47,10 +54,10 @@ def prepare_environment(arguments):
         where = "--backend" if given else "KERAS_BACKEND"
         if backend not in BACKENDS:
             raise UsageError(f"{where} is '{backend}', but must be one of {', '.join(BACKENDS)}.")
-        if importlib.util.find_spec(backend) is None:
+        if not is_installed(backend):
             raise UsageError(
-                f"The backend '{backend}' is not installed here: run `pip install {backend}`, or "
-                f"choose another {where}."
+                f"The backend '{backend}' is not installed here: run `pip install "
+                f'"kformer[{backend}]"`, or choose another {where}.'
             )
         os.environ["KERAS_BACKEND"] = backend
     threads = value_of("--threads", arguments)
@@ -68,7 +75,16 @@ def quiet_imports():
 
     TensorFlow is imported here, since Keras imports it wherever it is installed, on every backend,
     as soon as it reads or writes a model.
+
+    If nobody chose a backend and Keras's default is not installed, another one is taken that is.
+
+    Raises:
+        ImportError: no backend is installed.
     """
+    if not is_installed(keras_backend()) and (backends := installed_backends()):
+        os.environ["KERAS_BACKEND"] = backends[0]
+        print(f"backend: {backends[0]} (choose by --backend or KERAS_BACKEND)", file=sys.stderr)
+    check_backend()
     with without_banner():
         yield
         with contextlib.suppress(ImportError):

@@ -21,7 +21,7 @@ from kformer_cli.options import (
     with_options,
 )
 from kformer_options.commands import COMMANDS
-from kformer_options.export_formats import FORMATS, dtypes_help, formats_help
+from kformer_options.export_formats import FORMATS, check_installed, dtypes_help, formats_help
 from kformer_options.model_folders import (
     check_hub,
     check_new_folder,
@@ -151,6 +151,7 @@ def _check_export(run, entry, dtype, options):
         )
     if entry.name == "saved_model":
         check_search(options)
+    check_installed(entry.name)
     for each in (run, *(options["ensemble"] or ())):
         check_trained(each)
     if options["shortlist"] is not None:
@@ -166,7 +167,7 @@ def _check_format(format, search, others):
     entry = FORMATS[format]
     if search and not entry.has_search:
         raise typer.BadParameter(
-            f"The format {format} holds no search options: give them to {entry.package}."
+            f"The format {format} holds no search options: give them to {format}."
         )
     if "max_text_bytes" in search and format != "saved_model":
         raise typer.BadParameter(

@@ -10,6 +10,7 @@ import typer
 
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import option, with_options
+from kformer_options.installed import check_extra, check_server
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import check_served
 from kformer_options.serving import SERVING
@@ -52,10 +53,14 @@ def serve(
 
     Example: [bold]kformer serve en-de=saved_models/en-de --port 8501[/bold]
     """
-    for model in () if print_ray_config else models or ():
-        check_served(model)
-    if options["api_keys"] is not None and not print_ray_config:
-        keys_in(options["api_keys"])
+    if print_ray_config:
+        check_extra("--print-ray-config", "serve", ("yaml",))
+    else:
+        for model in models or ():
+            check_served(model)
+        if options["api_keys"] is not None:
+            keys_in(options["api_keys"])
+        check_server(options["engine"], options["grpc_port"])
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     for name in ("uvicorn", "tensorflow", "absl"):
         logging.getLogger(name).setLevel(logging.ERROR)

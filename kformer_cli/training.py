@@ -67,7 +67,8 @@ def quickstart(
 
     The pairs are English dates, times, numbers and amounts of money and their Chinese, which the
     package generates. The accuracy is measured on values that never occurred in training; the
-    sentences at the end are read back from the exported SavedModel.
+    sentences at the end are read back from the exported SavedModel, or translated by the run where
+    TensorFlow is not installed.
 
     Example: [bold]kformer quickstart[/bold]
     """
@@ -79,7 +80,8 @@ def quickstart(
     console = Console(stderr=True, highlight=False) if as_json else None
     result = quickstart(output, saved_model, steps=steps, seed=seed, quick=quick, console=console)
     if as_json:
-        parts = {"run": str(result.run), "saved_model": str(result.saved_model)}
+        folder = result.saved_model and str(result.saved_model)
+        parts = {"run": str(result.run), "saved_model": folder}
         parts |= {"accuracy": result.accuracy, "seconds": result.seconds}
         print(json.dumps(parts, ensure_ascii=False))
 

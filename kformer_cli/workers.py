@@ -5,6 +5,7 @@ import typer
 from kformer_cli.beside import BESIDE
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import LANGUAGES, SAMPLING, SEARCH, chosen, set_options
+from kformer_options.installed import check_extra
 
 WORKERS = chosen("workers", "ray_address", "field", "output_field")
 
@@ -27,6 +28,8 @@ def translate_by_workers(model, input, output, n_best, scores, options):
         raise typer.BadParameter("--workers needs --input FILE and --output FILE.")
     for name in set_options(options, [*BESIDE, "devices"]):
         raise typer.BadParameter(f"--{name.replace('_', '-')} is not for --workers: leave one out.")
+    if options["ray_address"] is not None:
+        check_extra("--ray-address", "cluster", ("ray",))
     with quiet_imports():
         from kformer.serving.batch import BatchOptions, translate_file
         from kformer.serving.batch.formats import TextLines, format_of

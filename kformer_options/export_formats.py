@@ -4,6 +4,8 @@ and their help are made. It imports only the standard library, so that help need
 
 import dataclasses
 
+from kformer_options.installed import check_extra
+
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
@@ -19,8 +21,7 @@ class ExportFormat:
         dtype_option: str, default "dtype". The function's argument that takes a dtype.
         has_search: bool, default `True`. Whether it keeps search options.
         options: tuple of str, default empty. Options of `kformer export` for this format alone.
-        package: str, default `None`. The package that it needs beyond kformer's own dependencies.
-        install: str, default `None`. What `pip install` takes to install that package.
+        extra: str. The extra of kformer whose packages it needs.
     """
 
     name: str
@@ -28,12 +29,11 @@ class ExportFormat:
     module: str
     function: str
     dtypes: tuple
+    extra: str
     default_dtype: str | None = None
     dtype_option: str = "dtype"
     has_search: bool = True
     options: tuple = ()
-    package: str | None = None
-    install: str | None = None
 
 
 FORMATS = {
@@ -45,6 +45,7 @@ FORMATS = {
             "kformer.export.saved_model",
             "export_saved_model",
             dtypes=("float32", "bfloat16", "int8"),
+            extra="tensorflow",
             options=("single", "signatures", "imports"),
         ),
         ExportFormat(
@@ -59,8 +60,7 @@ FORMATS = {
             default_dtype="float32",
             dtype_option="quantization",
             has_search=False,
-            package="ctranslate2",
-            install="kformer[ctranslate2]",
+            extra="ctranslate2",
         ),
         ExportFormat(
             "hf",
@@ -68,8 +68,7 @@ FORMATS = {
             "kformer.export.huggingface",
             "export_huggingface",
             dtypes=("float32", "float16", "bfloat16"),
-            package="safetensors",
-            install="kformer[interop]",
+            extra="interop",
         ),
         ExportFormat(
             "onnx",
@@ -78,11 +77,22 @@ FORMATS = {
             "export_onnx",
             dtypes=("float32", "float16"),
             default_dtype="float32",
-            package="onnx",
-            install="kformer[onnx]",
+            extra="onnx",
         ),
     )
 }
+
+
+def check_installed(format):
+    """Checks that the packages that a format needs are installed.
+
+    Args:
+        format: str. A name in `FORMATS`.
+
+    Raises:
+        ImportError: one is not. The message names what to install.
+    """
+    check_extra(f"The export format {format}", FORMATS[format].extra)
 
 
 def formats_help():

@@ -22,7 +22,6 @@ from kformer_options.field import (
 )
 from kformer_options.names import add_flags
 
-BACKENDS = ("tensorflow", "jax", "torch")
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 PRESETS = ("tiny", "small", "base", "big", "paper_base", "paper_big")

@@ -14,11 +14,13 @@ from rich.table import Table
 
 from kformer.data import ParallelDataset
 from kformer.examples.pairs import generate_pairs
+from kformer.export import SavedModelTranslator
 from kformer.models import Transformer
 from kformer.text import Tokenizer
 from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgress
 from kformer.translating.translator import Translator
 from kformer.utils import files
+from kformer_options.export_formats import check_installed
 from kformer_options.wording import counted
 
 # Measured by the share of held-out pairs that are exactly right: 98.4 % after 1,800 steps at a peak
@@ -56,15 +58,15 @@ class QuickstartResult(NamedTuple):
 
     Attributes:
         run: path. The run directory.
-        saved_model: path. The SavedModel's version.
+        saved_model: path or `None`. The SavedModel's version; `None` without TensorFlow.
         accuracy: dict of category (and `"all"`) to float. The share of held-out pairs whose
             translation is exactly right.
-        translations: list of (source, translation) from the SavedModel.
+        translations: list of (source, translation) from the SavedModel, or from the run.
         seconds: dict of phase to float. The durations.
     """
 
     run: pathlib.Path
-    saved_model: pathlib.Path
+    saved_model: pathlib.Path | None
     accuracy: dict
     translations: list
     seconds: dict
@@ -80,6 +82,8 @@ def quickstart(
     console=None,
 ):
     """Trains on generated pairs, measures on held-out values, exports, and translates.
+
+    Without tensorflow and tensorflow-text, which an export needs, it translates with the run.
 
     Args:
         output: path, default "runs/quickstart". The run directory to write.
@@ -97,7 +101,6 @@ def quickstart(
 
     Raises:
         ValueError: `output` is a folder of something else.
-        ImportError: tensorflow or tensorflow-text is not installed.
 
     Example:
     ```python
@@ -111,6 +114,11 @@ def quickstart(
     steps = steps or (QUICK_STEPS if quick else STEPS)
     output = pathlib.Path(output)
     _check_output(output)
+    try:
+        check_installed("saved_model")
+    except ImportError as error:
+        saved_model = None
+        say(f"No SavedModel is made, and the sentences are translated by the run: {error}")
     seconds = {}
     clock = _Clock(seconds)
 
@@ -127,16 +135,19 @@ def quickstart(
     say.table(_accuracy_table(accuracy))
 
     translator.save(output)
-    folder = translator.export(saved_model)
-    clock("export")
-    translations = _translate_with(folder, SENTENCES)
-    clock("reading back")
-    say(f"Translated by the SavedModel in {folder}:")
+    folder = None
+    if saved_model is not None:
+        folder = translator.export(saved_model)
+        clock("export")
+        translator = SavedModelTranslator(folder)
+    translations = list(zip(SENTENCES, translator(SENTENCES), strict=True))
+    clock("reading back" if folder else "translating")
+    say(f"Translated by the {f'SavedModel in {folder}' if folder else f'run in {output}'}:")
     say.table(_translation_table(translations))
     durations = ", ".join(f"{name} {duration:.0f} s" for name, duration in seconds.items())
     say(f"{durations}; in all {sum(seconds.values()):.0f} s")
-    say(f"The run is in {output}, the SavedModel in {folder}. Try your own:")
-    say(f'    echo "{SENTENCES[1]}" | kformer translate {saved_model}')
+    say(f"The run is in {output}{f', the SavedModel in {folder}' if folder else ''}. Try your own:")
+    say(f'    echo "{SENTENCES[1]}" | kformer translate {saved_model or output}')
     return QuickstartResult(output, folder, accuracy, translations, seconds)
 
 
@@ -301,12 +312,6 @@ def _check_output(output):
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     with contextlib.suppress(OSError):  # Another process may write there by now.
         output.rmdir()
-
-
-def _translate_with(folder, sentences):
-    from kformer.export import SavedModelTranslator
-
-    return list(zip(sentences, SavedModelTranslator(folder)(list(sentences)), strict=True))
 
 
 def _accuracy_table(accuracy):

@@ -1,13 +1,12 @@
 """What several export formats check before they write anything, and what they write alike."""
 
-import importlib.util
 import pathlib
 
 from kformer.layers.low_rank import layers_inside
 from kformer.models import Transformer
 from kformer.models.config import variants_of
 from kformer.utils.checks import check_choice
-from kformer_options.export_formats import FORMATS
+from kformer_options.export_formats import FORMATS, check_installed
 
 
 def check_export(path, format, dtype):
@@ -33,23 +32,6 @@ def check_export(path, format, dtype):
     if path.exists() or path.is_symlink():
         raise ValueError(f"{path} exists already: give another path, or remove it first.")
     return path
-
-
-def check_installed(format):
-    """Makes sure that the package that a format needs is installed.
-
-    Args:
-        format: str. A name in `FORMATS`.
-
-    Raises:
-        ImportError: it is not. The message names what to install.
-    """
-    entry = FORMATS[format]
-    if importlib.util.find_spec(entry.package) is None:
-        raise ImportError(
-            f"An export to the format {format} needs {entry.package}, which is not installed here: "
-            f'run `pip install "{entry.install}"`.'
-        )
 
 
 def check_exact(model, format):

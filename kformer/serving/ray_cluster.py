@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 
+from kformer_options.installed import check_extra
 from kformer_options.training import THREAD_VARIABLES
 
 # Ray reads these once, when it is imported.
@@ -56,12 +57,9 @@ def import_ray(address=None):
         if not any(os.environ.get(name) for name in _TOKEN_VARIABLES):
             # Ray would write one into a file in the user's home, which others can read.
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(
-            f'This needs Ray ({error}): run `pip install "kformer[cluster]"`.'
-        ) from error
+    check_extra("Work on Ray", "cluster", ("ray",))
+    import ray
+
     return ray
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import importlib.util
 import pathlib
 import re
 import signal
@@ -15,6 +14,7 @@ from kformer.export.saved_model.process import run_process
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
 from kformer_options.child_process import sigterm_as_interruption
+from kformer_options.installed import check_server
 
 # The number of connections that wait to be accepted, and of errors that the event loop logs at once
 # when it runs out of files.
@@ -38,25 +38,13 @@ def serve(settings, report=print):
         KeyboardInterrupt: a signal came while one was exported.
     """
     settings.check_files()
-    _check_packages(settings)
+    check_server(settings.engine, settings.grpc_port)
     with sigterm_as_interruption(), contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(bind(settings.host, settings.port))]
         if settings.grpc_port:  # gRPC binds it itself, once the models are loaded.
             bind(settings.host, settings.grpc_port).close()
         settings = stack.enter_context(with_exported_runs(settings, report))
         asyncio.run(Server(settings, sockets, report).run())
-
-
-def _check_packages(settings):
-    packages = {"serve": ("starlette", "uvicorn", "httptools", "prometheus_client")}
-    if settings.grpc_port is not None:
-        packages["grpc"] = ("grpc", "tensorflow_serving")
-    for extra, names in packages.items():
-        missing = [name for name in names if importlib.util.find_spec(name) is None]
-        if missing:
-            raise ImportError(
-                f'A server needs {", ".join(missing)}: run `pip install "kformer[{extra}]"`.'
-            )
 
 
 def bind(host, port):

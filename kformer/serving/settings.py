@@ -9,6 +9,7 @@ import re
 from kformer.documents.glossary import Glossary
 from kformer.serving.versions import version_folders
 from kformer_options.field import check_values, documented
+from kformer_options.installed import check_extra
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import languages_of_name, name_and_path
 from kformer_options.names import named
@@ -199,10 +200,9 @@ def read_config(path):
         ImportError: PyYAML is not installed.
         ValueError: it is not YAML, or a key or a value is wrong; the message names the key.
     """
-    try:
-        import yaml
-    except ImportError as error:
-        raise ImportError('A configuration needs PyYAML: pip install "kformer[serve]".') from error
+    check_extra("A configuration", "serve", ("yaml",))
+    import yaml
+
     path = pathlib.Path(path)
     with open(path, "rb") as file:
         content = file.read(_MOST_CONFIG_BYTES)

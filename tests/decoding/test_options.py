@@ -78,7 +78,10 @@ pytestmark = pytest.mark.any_backend
             {"early_stopping": "soon"},
             "early_stopping must be one of True, False, never, but 'soon' was given.",
         ),
-        ({"early_stopping": 1}, "early_stopping must be one of True, False, never, but 1 was given."),
+        (
+            {"early_stopping": 1},
+            "early_stopping must be one of True, False, never, but 1 was given.",
+        ),
         ({"forced_end": None}, "forced_end must be true or false, but None was given."),
         ({"sampling": "no"}, "sampling must be true or false, but 'no' was given."),
         ({"forbidden_ids": 5}, "forbidden_ids must be a list of token ids, but 5 was given."),

@@ -215,8 +215,8 @@ def test_a_backend_that_is_not_installed_is_an_error(kformer_main, monkeypatch):
     result = kformer_main("translate", "x", "--backend", "jax")
     assert (
         error_of(result)
-        == "The backend 'jax' is not installed here: run `pip install jax`, or choose another "
-        "--backend."
+        == "The backend 'jax' is not installed here: run `pip install \"kformer[jax]\"`, or choose "
+        "another --backend."
     )
     assert result[0] == 2
 

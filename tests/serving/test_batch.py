@@ -1,6 +1,6 @@
 """The batch job: its formats, its shards, and kills of its workers and its driver."""
 
-import contextlib
+import concurrent.futures
 import gzip
 import json
 import os
@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from kformer.serving.batch import BatchOptions, job, shards, translate_file
+from kformer.serving.batch import BatchOptions, job, pools, shards, translate_file
 from kformer.translating.streaming import open_translator, translate_lines
 from kformer.utils.progress import Progress
 from kformer_cli.main import main
@@ -31,22 +31,25 @@ pytestmark = pytest.mark.any_backend(quickest="torch")
 
 
 class Here:
-    """Translates shards in this process; it stands for Ray where that is not what is tested."""
+    """Translates shards in this process; it stands for processes where they are not tested."""
 
     translated = []
-    is_busy = False
     dies_at = None
+    died = pools.WorkerDied
 
-    def __init__(self, options):
-        self.options = options
-
-    def submit(self, index, first, records, records_format, folder):
+    def submit(self, options, records_format, index, *others):
         if index == self.dies_at:
             raise KeyboardInterrupt
         self.translated.append(index)
-        return shards.translate_shard(
-            self.options, records_format, index, first, records, folder, False
-        )
+        future = concurrent.futures.Future()
+        try:
+            future.set_result(shards.translate_shard(options, records_format, index, *others))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def close(self):
+        pass
 
 
 class Remembering:
@@ -79,11 +82,7 @@ def here(monkeypatch, translator):
     key = (resolved, None, None, (), None)
     monkeypatch.setitem(shards._opened, key, Remembering(translator))
 
-    @contextlib.contextmanager
-    def workers(options, workers, address):
-        yield Pool(options)
-
-    monkeypatch.setattr(job, "_workers", workers)
+    monkeypatch.setattr(job, "make_pool", lambda *arguments: Pool())
     return Pool
 
 
@@ -279,10 +278,9 @@ def test_the_command_refuses(tmp_path, capfd):
 
 
 def start_driver(input, output):
-    """A process of the command with two workers, on the Ray of these tests."""
-    _, address = shared_ray()
+    """A process of the command with two workers."""
     command = [sys.executable, "-m", "kformer_cli", "translate", SAVED, "--batch-size", 2]
-    command += ["--input", input, "--output", output, "--workers", 2, "--ray-address", address]
+    command += ["--input", input, "--output", output, "--workers", 2]
     return subprocess.Popen(
         [*map(str, command)],
         cwd=ROOT,
@@ -309,7 +307,6 @@ def wait_for(condition, process=None):
 @pytest.mark.slow
 def test_killed_driver_and_killed_worker(translations, tmp_path):
     """The same bytes after a kill of the driver, with two workers, and of the one worker."""
-    shared_ray()
     count = 960  # 30 shards.
     input, output = write_lines(tmp_path / "in", count), tmp_path / "out"
     process = start_driver(input, output)
@@ -345,22 +342,37 @@ def worker_pids():
 
     found = [
         process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if (process.info["cmdline"] or [""])[0].startswith("ray::translate_shard")
+        for process in psutil.Process().children()
+        if process.cmdline()[-1] == "kformer.serving.batch"
     ]
     assert found
     return found
 
 
 @pytest.mark.slow
-def test_an_error_in_a_worker_is_the_users(tmp_path):
-    shared_ray()
-    write_lines(tmp_path / "in", 3)
+@pytest.mark.parametrize("where", ("processes", "Ray"))
+def test_texts_and_errors_of_workers(translations, tmp_path, where):
+    """The same bytes by both kinds of workers, and an error in one is the user's."""
+    address = shared_ray()[1] if where == "Ray" else None
+    input, output = write_lines(tmp_path / "in", 70), tmp_path / "out"
+    result = translate_file(input, output, BatchOptions(SAVED, **SMALL), workers=2, address=address)
+    assert result[:2] == (70, 70)
+    assert output.read_text(encoding="utf-8") == expected_lines(translations, 70)
+    output.unlink()
+    options = BatchOptions(SAVED, search={"beam_size": 9})
     for is_command in (False, True):
         with command_line_names(is_command):
             name = "--beam-size" if is_command else "beam_size"
             with pytest.raises(ValueError, match=f"was exported with {name}="):
-                run(tmp_path / "in", tmp_path / "out", search={"beam_size": 9})
+                translate_file(input, output, options, workers=1, address=address)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_shard_that_ends_its_workers_ends_the_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_worker_variables", lambda options: {"KERAS_BACKEND": "none"})
+    write_lines(tmp_path / "in", 3)
+    with pytest.raises(RuntimeError, match=r"Records 1 to 3 .* worker 4 times \(exit code 1\)"):
+        run(tmp_path / "in", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 

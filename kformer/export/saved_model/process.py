@@ -8,13 +8,13 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 
 import keras
 
 from kformer.export.saved_model.folder import version_folder, write_metadata
 from kformer.utils.files import new_folder
 from kformer_options.child_process import environment
+from kformer_options.installed import check_extra
 
 # The exit code after an error of a file; the last line has its number, reason and file, as JSON.
 FILE_ERROR = 74
@@ -43,7 +43,7 @@ def write_version(path, version, build, *, kind, save, options, imports=(), has_
         OSError, RuntimeError: as `run_process`.
     """
     target = version_folder(path, version)
-    _check_packages(has_texts)
+    check_extra("Exporting a SavedModel", "tensorflow", None if has_texts else ("tensorflow",))
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -65,16 +65,6 @@ def write_version(path, version, build, *, kind, save, options, imports=(), has_
                 "--import MODULE)."
             ) from None
     return target
-
-
-def _check_packages(has_texts):
-    for package in ("tensorflow", "tensorflow_text")[: 1 + has_texts]:
-        if find_spec(package) is None:
-            name = package.replace("_", "-")
-            raise ImportError(
-                f"Exporting a SavedModel needs {name}, which is not installed here: run `pip "
-                f"install {name}`."
-            )
 
 
 def run_process(kind, folder, path, options):

@@ -5,6 +5,7 @@ from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
 from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils.checks import check_texts, shown
+from kformer_options.installed import check_extra
 from kformer_options.names import numbered
 from kformer_options.text_files import check_same_length
 
@@ -24,13 +25,9 @@ def open_saved_model(folder):
     Raises:
         ValueError, ImportError, RuntimeError: as `SavedModelTranslator`.
     """
-    try:
-        import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
-    except ImportError as error:
-        raise ImportError(
-            f"Loading a SavedModel needs tensorflow and tensorflow-text ({error}): run `pip "
-            "install tensorflow tensorflow-text`."
-        ) from error
+    check_extra("A SavedModel", "tensorflow")
+    import tensorflow_text  # noqa: F401 - it registers the ops of the tokenizer
+
     metadata = read_metadata(folder)
     if metadata.get("dtype") == "int8" and not has_int8_products():
         raise RuntimeError(

@@ -15,6 +15,7 @@ import zlib
 
 from kformer.translating import streaming
 from kformer.utils.checks import shown
+from kformer_options.installed import check_extra
 
 # A shard ends after so many bytes of lines, however few lines they are.
 _MOST_SHARD_BYTES = 4 << 20
@@ -38,13 +39,10 @@ def format_of(path):
 
 
 def _pyarrow():
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            f'Parquet and .zst need pyarrow ({error}): run `pip install "kformer[serve]"`.'
-        ) from error
+    check_extra("Parquet or .zst", "cluster", ("pyarrow",))
+    import pyarrow
+    import pyarrow.parquet
+
     return pyarrow
 
 

@@ -1,5 +1,6 @@
 """The batch job: shards of a file go to workers, and their files are merged in order."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import io
@@ -10,18 +11,17 @@ import keras
 
 from kformer.serving import ray_cluster
 from kformer.serving.batch import manifest as manifests
-from kformer.serving.batch import shards
+from kformer.serving.batch import pools, shards
 from kformer.serving.batch.formats import format_of
 from kformer.translating import streaming
 from kformer.utils import files
 from kformer.utils.checks import check_whole
 from kformer_options import model_folders
-from kformer_options.names import named
+from kformer_options.installed import check_extra
+from kformer_options.names import on_command_line
 
 # Records of a shard for each sentence of a batch: as many as `kformer translate` sorts at once.
 _BATCHES = 16
-# How often a shard goes to another worker after its worker died.
-_RETRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
         options: `BatchOptions`.
         workers: int. Processes that translate at a time.
         address: str, default `None`. Address of a Ray cluster, whose machines see the model and
-            the output's folder by the same paths; `None` for workers on this machine.
+            the output's folder by the same paths; `None` for processes of this machine.
         progress: `kformer.utils.progress.Progress`, default `None`.
 
     Returns:
@@ -107,7 +107,7 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
         ValueError: the input is damaged or lacks the field; the options do not fit the model; or
             the input, the model or an option has changed since the job began.
         RuntimeError: a shard ended its workers again and again.
-        ImportError: Ray, or pyarrow where it is needed, is not installed.
+        ImportError: Ray, pyarrow or TensorFlow is needed and not installed.
 
     Example:
         ```python
@@ -120,6 +120,7 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
     workers = check_whole("workers", workers)
     input, output = pathlib.Path(input).resolve(), pathlib.Path(output).resolve()
     records_format = _check_paths(input, output, options)
+    variables = _worker_variables(options)
     stat = input.stat()
     folder = output.with_name(f"{output.name}.parts")
     with files.locked(folder):
@@ -127,7 +128,8 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
         manifests.check_or_write(folder, manifest)
         job = _Job(folder, manifest, options, records_format, progress)
         try:
-            translated = job.run(workers, address)
+            with contextlib.closing(make_pool(workers, address, variables)) as pool:
+                translated = job.run(pool, workers)
             now = input.stat()
             if (stat.st_size, stat.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
                 raise ValueError(
@@ -191,30 +193,51 @@ class _Job:
         )
         self._format, self._progress = records_format, progress
         self._done = self._num_shards = 0
+        self._running = {}  # A future for each shard that is being translated.
 
-    def run(self, workers, address):
-        """Translates the shards that are not finished; the number of records in them."""
+    def run(self, pool, workers):
+        """Translates the shards that are not finished; returns the number of their records."""
         translated = first = 0
-        with contextlib.ExitStack() as stack:
-            pool = None
-            for records in self._format.shards(_BATCHES * self._options.batch_size):
-                index, self._num_shards = self._num_shards, self._num_shards + 1
-                if shards.read_shard(self._folder, index) is not None:
-                    self._advance(len(records), was_before=True)
-                else:
-                    if pool is None:
-                        pool = stack.enter_context(_workers(self._options, workers, address))
-                    translated += len(records)
-                    self._advance(pool.submit(index, first, records, self._format, self._folder))
-                first += len(records)
-            if first != self._total:
-                raise ValueError(
-                    f"{self._format.path} changed while it was read: it had {self._total:,} "
-                    f"records, and then {first:,}."
+        for records in self._format.shards(_BATCHES * self._options.batch_size):
+            index, self._num_shards = self._num_shards, self._num_shards + 1
+            if shards.read_shard(self._folder, index) is not None:
+                self._advance(len(records), was_before=True)
+            else:
+                if len(self._running) == workers:
+                    self._wait(pool)
+                future = pool.submit(
+                    *(self._options, self._format, index, first, records, self._folder),
+                    on_command_line(),
                 )
-            while pool is not None and pool.is_busy:
-                self._advance(pool.wait())
+                self._running[future] = (first + 1, first + len(records))
+                translated += len(records)
+            first += len(records)
+        if first != self._total:
+            raise ValueError(
+                f"{self._format.path} changed while it was read: it had {self._total:,} "
+                f"records, and then {first:,}."
+            )
+        while self._running:
+            self._wait(pool)
         return translated
+
+    def _wait(self, pool):
+        """Waits until a shard is finished."""
+        done, _ = concurrent.futures.wait(
+            self._running, return_when=concurrent.futures.FIRST_COMPLETED
+        )
+        for future in done:
+            first, last = self._running.pop(future)
+            try:
+                self._advance(future.result())
+            except pool.died as error:
+                raise RuntimeError(
+                    f"Records {first:,} to {last:,} ended their worker {pools.RETRIES + 1} times "
+                    f"({' '.join(str(error).split())[:200]}): give the same command again, with "
+                    "fewer --workers if there is too little memory."
+                ) from error
+            except Exception as error:  # Ray's errors have the worker's as their cause.
+                raise getattr(error, "cause", error) from None
 
     def _advance(self, count, was_before=False):
         self._done += count
@@ -248,69 +271,19 @@ class _Job:
             yield io.BytesIO(payload)
 
 
-@contextlib.contextmanager
-def _workers(options, workers, address):
-    """Yields a `_Pool` on Ray."""
-    is_run = model_folders.is_run(options.model)
-    backend = (options.backend or keras.backend.backend()) if is_run else "tensorflow"
-    variables = ray_cluster.worker_variables(backend, options.threads)
-    with ray_cluster.connected(address, num_cpus=workers * options.threads) as ray:
-        yield _Pool(ray, options, workers, variables)
+def _worker_variables(options):
+    """The environment variables of the workers."""
+    if model_folders.is_run(options.model):
+        backend = options.backend or keras.backend.backend()
+        check_extra(f"The backend {backend}", backend, (backend,))
+    else:
+        check_extra("A SavedModel", "tensorflow")
+        backend = "tensorflow"
+    return ray_cluster.worker_variables(backend, options.threads)
 
 
-class _Pool:
-    """At most so many Ray tasks at a time, one for each shard.
-
-    Ray keeps the processes of tasks that ended for the next ones, so each loads the model once, and
-    starts another process where one died.
-
-    Args:
-        ray: the module.
-        options: `BatchOptions`.
-        workers: int.
-        variables: dict of str. Environment variables of the workers.
-    """
-
-    def __init__(self, ray, options, workers, variables):
-        self._ray, self._options, self._workers = ray, options, workers
-        self._translate = ray.remote(
-            num_cpus=options.threads,
-            max_retries=_RETRIES,
-            runtime_env={"env_vars": variables},
-        )(shards.translate_shard)
-        self._running = {}
-        self._are_flags = named("n_best") != "n_best"
-
-    @property
-    def is_busy(self):
-        """Whether a shard is being translated."""
-        return bool(self._running)
-
-    def submit(self, index, first, records, records_format, folder):
-        """Gives a shard to a worker, as soon as one is free.
-
-        Returns:
-            The records of the shard that became finished meanwhile, int.
-        """
-        done = self.wait() if len(self._running) == self._workers else 0
-        task = self._translate.remote(
-            self._options, records_format, index, first, records, folder, self._are_flags
-        )
-        self._running[task] = (first + 1, first + len(records))
-        return done
-
-    def wait(self):
-        """Waits until one shard is finished; returns the number of its records."""
-        (task,), _ = self._ray.wait([*self._running], num_returns=1)
-        lines = self._running.pop(task)
-        errors = self._ray.exceptions
-        try:
-            return self._ray.get(task)
-        except errors.RayTaskError as error:
-            raise error.cause from None
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
-            raise RuntimeError(
-                f"Records {lines[0]:,} to {lines[1]:,} ended their worker {_RETRIES + 1} times "
-                f"({' '.join(str(error).split())[:200]}): give the same command again, with fewer "
-                "--workers if there is too little memory."
-            ) from error
+def make_pool(workers, address, variables):
+    """Returns what translates the shards, an object of `kformer.serving.batch.pools`."""
+    if address is None:
+        return pools.Processes(workers, variables)
+    return pools.RayTasks(address, variables)
