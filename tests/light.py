@@ -1,0 +1,101 @@
+"""`python tests/light.py`: what kformer does with PyTorch alone, and without any backend.
+
+It makes an environment of its own, and needs pip's packages, but nothing that is installed here.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RUN, SAVED_MODEL = ROOT / "tests" / "frozen_run", ROOT / "saved_models" / "frozen"
+HIDDEN = ("KERAS_BACKEND", "PYTHONPATH", "PYTHONHOME")
+
+
+def main():
+    """Runs all checks; the first that fails ends the program."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        venv.create("venv", with_pip=True)
+        scripts = pathlib.Path("venv", "Scripts" if os.name == "nt" else "bin").absolute()
+        variables = {name: value for name, value in os.environ.items() if name not in HIDDEN}
+        variables |= {
+            "PATH": os.pathsep.join([str(scripts), os.environ["PATH"]]),
+            "KERAS_HOME": folder,  # So that no file of the user chooses a backend.
+        }
+
+        def run(*command, code=0, says=()):
+            """Runs a command, and returns what it wrote to standard output."""
+            start = time.perf_counter()
+            done = subprocess.run(
+                [*map(str, command)], env=variables, capture_output=True, encoding="utf-8"
+            )
+            text = " ".join(map(str, command))
+            print(f"{time.perf_counter() - start:5.1f} s  {text}", flush=True)
+            output = done.stdout + done.stderr
+            if done.returncode != code or any(sentence not in output for sentence in says):
+                sys.exit(f"{text} ended with {done.returncode}, not {code}, and wrote:\n{output}")
+            return done.stdout
+
+        def install(extras=""):
+            run(
+                "python", "-m", "pip", "install", "--quiet", "--no-compile", "-e", f"{ROOT}{extras}"
+            )
+
+        install()
+        without_backend(run)
+        install("[torch]")
+        with_torch_alone(run)
+
+
+def without_backend(run):
+    """Help needs no backend, and everything else says what to install."""
+    sentence = 'none is installed here: run `pip install "kformer[tensorflow]"`'
+    run("kformer", "--help", says=["quickstart"])
+    run(
+        "kformer",
+        "translate",
+        RUN,
+        code=1,
+        says=[f"error: kformer needs a backend of Keras, and {sentence}"],
+    )
+    run("python", "-c", "import kformer", code=1, says=[sentence])
+
+
+def with_torch_alone(run):
+    """Training, translating and evaluating work; what needs TensorFlow says so."""
+    expected = json.loads((RUN / "expected.json").read_text(encoding="utf-8"))
+    for name in ("texts", "beam_4"):
+        lines = "".join(f"{text}\n" for text in expected[name])
+        pathlib.Path(name).write_text(lines, encoding="utf-8")
+    needs = (
+        "needs tensorflow and tensorflow-text, which are not installed here: run `pip install "
+        '"kformer[tensorflow]"`.'
+    )
+    run(
+        "kformer",
+        "quickstart",
+        "--quick",
+        "--steps",
+        "3",
+        says=["No SavedModel is made", needs, "Translated by the run in"],
+    )
+    chosen = "backend: torch (choose by --backend or KERAS_BACKEND)"
+    translated = run("kformer", "translate", RUN, "--input", "texts", says=[chosen])
+    if translated != pathlib.Path("beam_4").read_text(encoding="utf-8"):
+        sys.exit(f"The frozen run translates otherwise:\n{translated}")
+    result = run("kformer", "evaluate", RUN, "--source", "texts", "--reference", "beam_4", "--json")
+    if round(json.loads(result)["BLEU"]) != 100:
+        sys.exit(f"The frozen run is not evaluated as itself: {result}")
+    run("kformer", "export", RUN, "--output", "saved", code=1, says=[needs])
+    run("kformer", "translate", SAVED_MODEL, "--input", "texts", code=1, says=[needs])
+    run("kformer", "serve", SAVED_MODEL, code=1, says=['run `pip install "kformer[serve]"`'])
+
+
+if __name__ == "__main__":
+    main()
