@@ -152,9 +152,8 @@ def build_spec(translator):
     ):
         side.scale_embeddings = embedding.scale
         if hasattr(side, "position_encodings"):  # A decoder with rotary positions has none.
-            side.position_encodings.encodings = _position_table(
-                embedding if positions is None else positions, model
-            )
+            layer = embedding if positions is None else positions
+            side.position_encodings.encodings = _position_table(layer, model)
         if positions is not None:
             _set_norm(side.layernorm_embedding, positions.norm)
         if norm is not None:

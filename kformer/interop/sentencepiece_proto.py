@@ -76,9 +76,8 @@ def _convert(data):
     model = data["model"]
     # First, so that a byte-level tokenizer is refused for this, and not for its normalizer.
     split = _check_pre_tokenizer(data.get("pre_tokenizer"))
-    kind = model.get("type") or (
-        "Unigram" if "unk_id" in model else "BPE" if "merges" in model else None
-    )
+    default = "Unigram" if "unk_id" in model else "BPE" if "merges" in model else None
+    kind = model.get("type") or default
     if kind not in _MODEL_TYPES:
         raise _inexpressible(f"the model {kind!r}", "Unigram and BPE have counterparts")
     charsmap, joins_spaces = _read_normalizers(data.get("normalizer"))
@@ -86,11 +85,12 @@ def _convert(data):
         joins_spaces, charsmap = True, charsmap or space_charsmap()
     added = {}
     for token in data.get("added_tokens") or []:
-        if not (token["special"] or _is_bracketed(token["content"])):
+        name = token["content"]
+        if not (token["special"] or (name.startswith("<") and name.endswith(">"))):
             raise _inexpressible(
-                f"the added token {token['content']!r}", "only special tokens have counterparts"
+                f"the added token {name!r}", "only special tokens have counterparts"
             )
-        added[token["content"]] = token["id"]
+        added[name] = token["id"]
     read = _read_unigram if kind == "Unigram" else _read_bpe
     ids, scores, unknown = read(model, added)
     if split.at_space:
@@ -134,10 +134,6 @@ def _inexpressible(what, why):
     return ValueError(
         f"This tokenizer.json has {what}, which a SentencePiece model cannot express; {why}."
     )
-
-
-def _is_bracketed(token):
-    return token.startswith("<") and token.endswith(">")
 
 
 # ---- the model: pieces and scores ----
@@ -217,23 +213,20 @@ def _check_pre_tokenizer(pre_tokenizer):
     kinds = [step["type"] for step in steps]
     if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         wrong = [kind for kind in kinds if kind not in ("Metaspace", "WhitespaceSplit")]
-        named = f"the pre-tokenizer {wrong[0] if wrong else '+'.join(kinds) or None}"
-        raise _inexpressible(
-            named, "Metaspace has a counterpart (a byte-level BPE, such as BART's, has none)"
-        )
+        name = wrong[0] if wrong else "+".join(kinds) or None
+        reason = "Metaspace has a counterpart (a byte-level BPE, such as BART's, has none)"
+        raise _inexpressible(f"the pre-tokenizer {name}", reason)
     metaspace = steps[-1]
-    if metaspace.get("replacement", SPACE_SIGN) != SPACE_SIGN:
-        raise _inexpressible(
-            f"the space sign {metaspace['replacement']!r}", f"it must be {SPACE_SIGN!r}"
-        )
+    sign = metaspace.get("replacement", SPACE_SIGN)
+    if sign != SPACE_SIGN:
+        raise _inexpressible(f"the space sign {sign!r}", f"it must be {SPACE_SIGN!r}")
     # Older releases wrote add_prefix_space.
     default = "always" if metaspace.get("add_prefix_space", True) else "never"
     scheme = metaspace.get("prepend_scheme", default)
     at_whitespace = len(steps) > 1
     if at_whitespace and scheme != "always":
-        raise _inexpressible(
-            f"WhitespaceSplit with prepend_scheme={scheme!r}", "it must be 'always'"
-        )
+        what = f"WhitespaceSplit with prepend_scheme={scheme!r}"
+        raise _inexpressible(what, "it must be 'always'")
     return _Split(scheme != "never", metaspace.get("split", True), at_whitespace)
 
 
@@ -250,11 +243,9 @@ def _read_normalizers(normalizer):
         elif step["type"] == "Strip" or _joins_spaces(step):
             joins_spaces = True
         else:
-            named = step["pattern"] if step["type"] == "Replace" else ""
-            raise _inexpressible(
-                f"the normalizer {step['type']}{named}",
-                "Precompiled, Strip and joined spaces have counterparts",
-            )
+            name = f"{step['type']}{step['pattern'] if step['type'] == 'Replace' else ''}"
+            reason = "Precompiled, Strip and joined spaces have counterparts"
+            raise _inexpressible(f"the normalizer {name}", reason)
     return charsmap, joins_spaces
 
 

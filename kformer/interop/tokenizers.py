@@ -98,10 +98,11 @@ def _read_marian(checkpoint, codes):
                 f"kformer has one {name} id."
             )
     special_ids["start"] = checkpoint.start_id(special_ids["pad"])
-    tags = {
-        piece: token_id for token_id, piece in pieces.items() if re.fullmatch(r"(?s)>>.*<<", piece)
+    languages = {
+        piece[2:-2]: token_id
+        for token_id, piece in pieces.items()
+        if re.fullmatch(r"(?s)>>.*<<", piece)
     }
-    languages = {tag[2:-2]: token_id for tag, token_id in tags.items()}
     vocabulary, gaps = piece_list(pieces, checkpoint.config.get("vocab_size"))
     target_vocabulary, target_gaps = None, None
     if target_pieces is not None:
@@ -112,7 +113,7 @@ def _read_marian(checkpoint, codes):
         checkpoint.model("target.spm"),
         vocabulary=vocabulary,
         target_vocabulary=target_vocabulary,
-        control_ids=(*gaps, *tags.values()),
+        control_ids=(*gaps, *languages.values()),
         target_control_ids=target_gaps,
         languages=languages,
         language_places=_MARIAN if languages else None,

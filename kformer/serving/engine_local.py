@@ -184,7 +184,8 @@ class LocalEngine(Engine):
         info = ModelVersion(model.name, number, LOADING, languages=model.languages)
         self._others[model.name][number] = info
         try:
-            served = await self._in_loader(_load_and_warm, folder, self._settings.max_batch_texts)
+            served = await self._in_loader(ServedModel, folder)
+            await self._in_loader(served.warm_up, self._settings.max_batch_texts)
         finally:
             del self._others[model.name][number]
         info = dataclasses.replace(
@@ -242,12 +243,6 @@ class LocalEngine(Engine):
                 await version.close()
             self._others[name].pop(number, None)
         _logger.info("model %s, version %d: unloaded", name, number)
-
-
-def _load_and_warm(folder, max_texts):
-    served = ServedModel(folder)
-    served.warm_up(max_texts)
-    return served
 
 
 def _set_threads(threads):

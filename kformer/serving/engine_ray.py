@@ -105,7 +105,10 @@ class RayEngine(Engine):
         )
         from ray import serve
 
-        was_running = bool(serve.status().applications) if _is_serving(ray) else False
+        was_running = False
+        with contextlib.suppress(ValueError):  # Ray Serve does not run on the cluster yet.
+            ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+            was_running = bool(serve.status().applications)
         # No proxy of Ray's: the ingress is this process.
         serve.start(proxy_location="Disabled")
         # Another server on the cluster has another name.
@@ -133,10 +136,13 @@ class RayEngine(Engine):
             task.cancel()
 
     async def _run(self, request):
+        from ray import exceptions
+
+        lost = exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError
         for number in range(1, _TRIES + 1):
             try:
                 reply = await self._call(request)
-            except _lost_replica() as error:
+            except lost as error:
                 if number == _TRIES:
                     _logger.error("replicas died with a request again and again: %s", error)
                     raise interface.ModelFailed from error
@@ -263,17 +269,3 @@ def _newest(models):
         max((one.version for one in versions if one.state == interface.AVAILABLE), default=0)
         for versions in models.values()
     )
-
-
-def _is_serving(ray):
-    """Whether Ray Serve runs on the cluster already, for other applications."""
-    with contextlib.suppress(ValueError):
-        return ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve") is not None
-    return False
-
-
-def _lost_replica():
-    """The errors of a call whose replica died or cannot be reached."""
-    from ray import exceptions
-
-    return exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError

@@ -242,16 +242,17 @@ class Server:
             self.ingress.is_started = False  # No longer ready, but it still answers.
             await self._linger()
         seconds = self._settings.drain_s
-        closing = [self._drain_models(engine, seconds)]
+
+        async def drain_models():
+            # Documents first: a model does not know one between two requests.
+            end = time.monotonic() + seconds
+            await self.ingress.drain(seconds)
+            await engine.drain(max(0.0, end - time.monotonic()))
+
+        closing = [drain_models()]
         if grpc_server is not None:
             closing.append(grpc_server.stop(seconds))
         await asyncio.gather(*closing)
-
-    async def _drain_models(self, engine, seconds):
-        """Drains documents before models: the model does not know one between two requests."""
-        end = time.monotonic() + seconds
-        await self.ingress.drain(seconds)
-        await engine.drain(max(0.0, end - time.monotonic()))
 
     async def _linger(self):
         """Waits until no request has arrived for a moment, so that none on its way is lost."""

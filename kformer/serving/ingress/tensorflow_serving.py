@@ -57,10 +57,9 @@ class _Rest:
             raise InvalidRequest("signature_name must be a string.")
         info = self._ingress.engine.metadata(name, version).signature(signature)
         texts, is_rows = _read_texts(body, info.inputs[0].name)
-        reply = await self._ingress.answer(
-            _PROTOCOL, name, texts, signature=signature, version=version
-        )
-        return JSONResponse(_rows(reply.outputs) if is_rows else _columns(reply.outputs))
+        options = {"signature": signature, "version": version}
+        reply = await self._ingress.answer(_PROTOCOL, name, texts, **options)
+        return JSONResponse(_reply(reply.outputs, is_rows))
 
     async def status(self, request):
         versions = self._ingress.engine.versions(*path_model(request))
@@ -154,14 +153,12 @@ def plain(rows):
     return rows.tolist()
 
 
-def _rows(outputs):
+def _reply(outputs, is_rows):
     columns = {name: plain(rows) for name, rows in outputs.items()}
+    key = "predictions" if is_rows else "outputs"
     if len(columns) == 1:
-        return {"predictions": next(iter(columns.values()))}
+        return {key: next(iter(columns.values()))}
+    if not is_rows:
+        return {key: columns}
     rows = zip(*columns.values(), strict=True)
-    return {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
-
-
-def _columns(outputs):
-    columns = {name: plain(rows) for name, rows in outputs.items()}
-    return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}
+    return {key: [dict(zip(columns, row, strict=True)) for row in rows]}
