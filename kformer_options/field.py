@@ -292,13 +292,19 @@ def documented(cls: _Class) -> _Class:
     An entry has name, type, default and meaning.
     """
     if cls.__doc__ is not None:  # It is None under python -OO.
-        entries = [_entry(cls, declared) for declared in options_of(cls).values()]
+        entries = [docstring_entry(cls, name) for name in options_of(cls)]
         cls.__doc__ = cls.__doc__.replace("        {options}", "\n".join(entries))
     return cls
 
 
-def _entry(cls, declared):
-    """The entry of an option in a docstring."""
+def docstring_entry(cls, name):
+    """Returns the entry of an option in a docstring: name, type, default and meaning.
+
+    Args:
+        cls: dataclass that has the option.
+        name: str.
+    """
+    declared = options_of(cls)[name]
     default = cls.__dataclass_fields__[declared.name].default
     if default is None and (declared.default is not None or declared.settled is not None):
         text = f"{declared.type_name}. {declared.help}"

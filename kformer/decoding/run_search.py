@@ -64,7 +64,7 @@ def search(
     rows=None,
     joins=None,
 ):
-    """Searches with tensors; what `Searcher` compiles and the SavedModel holds.
+    """Searches with tensors: the function that `Searcher` compiles and a SavedModel contains.
 
     Args:
         decoder: a `Decoder`, see `decoder_for`.
@@ -80,9 +80,9 @@ def search(
         drop_finished: bool, default `None`. Whether the rows of sentences that are done are no
             longer computed; `None` for wherever shapes may change inside a loop. The result is the
             same.
-        rows: `RowConstraints` of tensors, default `None`. What is asked of each sentence alone. The
-            options' `prefix_ids` come before its prefixes. In the mode "huggingface" this package's
-            own beam then searches, with that mode's length penalty.
+        rows: `RowConstraints` of tensors, default `None`. Constraints of single sentences, whose
+            prefixes follow the options' `prefix_ids`. In the mode "huggingface" this package's own
+            beam then searches, with that mode's length penalty.
         joins: `Joins`, default `None`. Which tokens write no whole word, for `rows`.
 
     Returns:
@@ -110,49 +110,46 @@ def search(
         return _search_beams(step, state, limits, columns, options, common)
     sampling = None
     if rows is not None:
-        common["rows"] = keras.tree.map_structure(
-            lambda part: ops.repeat(part, width, axis=0), rows
-        )
+        common["rows"] = keras.tree.map_structure(lambda x: ops.repeat(x, width, axis=0), rows)
     if options.sampling:
         seed = options.seed if seed is None else seed
         sampling = Sampling(options.temperature, options.top_k, options.top_p, seed)
-    samples = ops.tile(ops.arange(width, dtype="int32"), [ops.shape(source_ids)[0]])
-    found = sample(
+    numbers = ops.tile(ops.arange(width, dtype="int32"), [ops.shape(source_ids)[0]])
+    samples = sample(
         step,
         state,
         ops.repeat(limits, width),
         columns.constraints,
         sampling=sampling,
-        row_numbers=ops.repeat(row_numbers, width) * width + samples,
+        row_numbers=ops.repeat(row_numbers, width) * width + numbers,
         rows_per_sentence=width,
         prompt=None if prompt is None else ops.repeat(prompt, width, axis=0),
         **common,
     )
-    ids = columns.ids(found.ids)
-    ranks = _ranks(ids, found.scores, limits, decoder.special.end_id, options)
-    return _sorted_samples(ids, found.scores, ranks, width), found.is_done
+    ids = columns.ids(samples.ids)
+    ranks = _ranks(ids, samples.scores, limits, decoder.special.end_id, options)
+    return _sorted_samples(ids, samples.scores, ranks, width), samples.is_done
 
 
 def _search_beams(step, state, limits, columns, options, common):
     """`search` with a beam."""
     common = {**common, "beam_size": options.beam_size, "alpha": options.length_penalty}
-    constraints = columns.constraints
+    constraints, early = columns.constraints, options.early_stopping
     if options.mode == "huggingface" and constraints.by_row:
         constraints = dataclasses.replace(constraints, at_limit="end")
         common["penalty"] = _power
     arguments = (step, state, limits, constraints)
     if options.mode == "kformer" or constraints.by_row:
-        early = options.early_stopping is True
-        found = beam_search(*arguments, n_best=options.n_best, early_stopping=early, **common)
+        early, n_best = early is True, options.n_best
+        beams = beam_search(*arguments, n_best=n_best, early_stopping=early, **common)
     else:
-        early = options.early_stopping
-        found = huggingface_beam_search(*arguments, early_stopping=early, **common)
-    ids, scores, ranks = (part[:, : options.n_best] for part in found[:3])
-    return SearchResult(columns.ids(ids), scores, ranks), found.is_done
+        beams = huggingface_beam_search(*arguments, early_stopping=early, **common)
+    ids, scores, ranks = (values[:, : options.n_best] for values in beams[:3])
+    return SearchResult(columns.ids(ids), scores, ranks), beams.is_done
 
 
 def check_rows(rows, options):
-    """Refuses constraints of single sentences that a search with some options cannot keep.
+    """Checks that a search with some options can keep the constraints of single sentences.
 
     Args:
         rows: `RowConstraints`.

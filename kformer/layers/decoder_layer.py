@@ -137,7 +137,7 @@ class DecoderLayer(ResidualLayer):
             raise ValueError(_NO_SOURCE)
         options = {"return_attention_scores": return_attention_scores, "training": training}
         outputs = self.self_attention(
-            self._before(self.self_attention_norm, x),
+            self._sublayer_input(self.self_attention_norm, x),
             padding_mask=padding_mask,
             left_padding=left_padding,
             attention_mask=attention_mask,
@@ -148,12 +148,12 @@ class DecoderLayer(ResidualLayer):
             **options,
         )
         output, scores, self_cache = _unpacked(outputs, return_attention_scores, cache)
-        x = self._after_self_attention(x, output, training)
+        x = self._add_self_attention(x, output, training)
         cross_cache = ()
         if self.cross_attention is not None:
             norm, dropout = self.cross_attention_norm, self.cross_attention_dropout
             outputs = self.cross_attention(
-                self._before(norm, x),
+                self._sublayer_input(norm, x),
                 None if cache is not None else encoded,
                 padding_mask=encoded_padding_mask,
                 attention_mask=cross_attention_mask,
@@ -162,7 +162,7 @@ class DecoderLayer(ResidualLayer):
                 **options,
             )
             output, cross_scores, cross_cache = _unpacked(outputs, return_attention_scores, cache)
-            x = self._after(norm, dropout, self.cross_attention_depth, x, output, training)
+            x = self._add(norm, dropout, self.cross_attention_depth, x, output, training)
             scores = (scores, cross_scores)
         outputs = [self._run_feed_forward(x, training)]
         if return_attention_scores:

@@ -51,7 +51,6 @@ class Dropout(ReadsLists):
         super().__init__(**kwargs)
         self.rate = check_rate("The dropout rate", rate)
         self.seed = settled_seed(seed)
-        self.supports_masking = True
 
     def build(self, input_shape=None):
         if self.rate > 0:

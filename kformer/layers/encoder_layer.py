@@ -65,7 +65,6 @@ class ResidualLayer(ReadsLists):
         )
         self.options = options = replace(options, seed=settled_seed(options.seed))
         self.num_heads, self.normalize_first = options.num_heads, options.normalize_first
-        self.supports_masking = True
         self.feed_forward = FeedForward(
             options.intermediate_dim,
             activation=options.activation,
@@ -135,11 +134,11 @@ class ResidualLayer(ReadsLists):
                 layer.build(x_shape)
         self.built = True
 
-    def _before(self, norm, x):
+    def _sublayer_input(self, norm, x):
         """The input of a sub-layer: the residual stream, normalised under pre-norm."""
         return normalize(norm, x) if self.normalize_first else x
 
-    def _after(self, norm, dropout, depth, x, output, training):
+    def _add(self, norm, dropout, depth, x, output, training):
         """The stream after a sub-layer: `x + dropout(output)`, normalised under post-norm."""
         output = dropout(output, training=training)
         if depth is not None:
@@ -147,8 +146,8 @@ class ResidualLayer(ReadsLists):
         x = x + output
         return x if self.normalize_first else normalize(norm, x)
 
-    def _after_self_attention(self, x, output, training):
-        return self._after(
+    def _add_self_attention(self, x, output, training):
+        return self._add(
             self.self_attention_norm,
             self.self_attention_dropout,
             self.self_attention_depth,
@@ -159,8 +158,8 @@ class ResidualLayer(ReadsLists):
 
     def _run_feed_forward(self, x, training):
         norm, dropout = self.feed_forward_norm, self.feed_forward_dropout
-        output = self.feed_forward(self._before(norm, x), training=training)
-        return self._after(norm, dropout, self.feed_forward_depth, x, output, training)
+        output = self.feed_forward(self._sublayer_input(norm, x), training=training)
+        return self._add(norm, dropout, self.feed_forward_depth, x, output, training)
 
     def get_config(self):
         options, keras_config = vars(self.options), super().get_config()
@@ -260,7 +259,7 @@ class EncoderLayer(ResidualLayer):
         x_mask=None,
     ):
         output = self.self_attention(
-            self._before(self.self_attention_norm, x),
+            self._sublayer_input(self.self_attention_norm, x),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             attention_bias=attention_bias,
@@ -269,7 +268,7 @@ class EncoderLayer(ResidualLayer):
             query_mask=mask if mask is not None else x_mask,
         )
         output, scores = output if return_attention_scores else (output, None)
-        x = self._run_feed_forward(self._after_self_attention(x, output, training), training)
+        x = self._run_feed_forward(self._add_self_attention(x, output, training), training)
         return (x, scores) if return_attention_scores else x
 
     def compute_output_spec(self, x, return_attention_scores=False, **kwargs):

@@ -55,7 +55,6 @@ class FeatureEmbedding(PositionMixin, ReadsLists):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
         self.hidden_dim = hidden_dim
-        self.supports_masking = True
         self.seed = settled_seed(seed)
         self.feature_dropout = Dropout(
             dropout,
@@ -78,10 +77,7 @@ class FeatureEmbedding(PositionMixin, ReadsLists):
         ops = keras.ops
         kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.bias))
         hidden = linear(ops.cast(inputs, self.compute_dtype), kernel, bias)
-        if self.position_encoding is not None:
-            vectors = self.position_vectors(ops.shape(inputs)[1], self.hidden_dim, start_index)
-            hidden = hidden + ops.cast(vectors, self.compute_dtype)
-        return self.feature_dropout(hidden, training=training)
+        return self.feature_dropout(self._add_positions(hidden, start_index), training=training)
 
     def compute_output_spec(self, inputs, start_index=0, training=None):
         return keras.KerasTensor((*inputs.shape[:2], self.hidden_dim), dtype=self.compute_dtype)

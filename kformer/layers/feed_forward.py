@@ -78,7 +78,6 @@ class FeedForward(ReadsLists):
         self.use_bias = use_bias
         self.seed = settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.supports_masking = True
         self.quantized, self.adapters = {}, {}
         self.activation_dropout = Dropout(
             dropout,
@@ -138,9 +137,6 @@ class FeedForward(ReadsLists):
         if self.activation.startswith("gelu"):
             return keras.activations.gelu(x, approximate=self.activation == "gelu_tanh")
         return keras.activations.get(self.activation)(x)
-
-    def compute_output_spec(self, inputs, training=None):
-        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self):
         return {

@@ -1,6 +1,6 @@
 """Inputs that a user gives to a layer: nested lists become tensors, and ranks are checked."""
 
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ _DTYPES = {"float64": "float32", "int64": "int32"}
 
 
 def of_list(value):
-    """A nested list of numbers or booleans as a tensor; anything else unchanged.
+    """Returns a nested list of numbers or booleans as a tensor, anything else unchanged.
 
     Keras takes a nested list for a structure of many tensors.
 
@@ -42,7 +42,7 @@ def of_list(value):
 
 
 def check_rank(owner, value, axes):
-    """Refuses an input with another number of axes.
+    """Checks the number of axes of an input.
 
     Args:
         owner: str. The name of the input, for the message.
@@ -72,20 +72,27 @@ class LayerArguments(TypedDict, total=False):
 
 
 class ReadsLists(keras.layers.Layer):
-    """Base class of layers whose arguments may be nested lists.
+    """Base class of layers whose inputs may be nested lists, and have Keras masks.
 
-    A subclass that reads inputs of one rank alone names the axes in `input_axes`. Each has its own
-    `compute_output_spec`: that of Keras would ask `compute_output_shape` in turn.
+    A subclass whose inputs have one rank names their axes in `input_axes`.
     """
 
     input_axes = None
+
+    def __init__(self, **kwargs: Unpack[LayerArguments]):
+        super().__init__(**kwargs)
+        self.supports_masking = True
 
     def __call__(self, *args, **kwargs):
         args, kwargs = self._tensors(args, kwargs)
         return super().__call__(*args, **kwargs)
 
+    def compute_output_spec(self, inputs, *args, **kwargs):
+        """Returns the outputs as symbolic tensors; here those of the inputs' shape."""
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
     def compute_output_shape(self, *shapes, **named_shapes):
-        """The shape of the outputs for inputs of some shapes, by `compute_output_spec`.
+        """Returns the shape of the outputs for the shapes of the inputs.
 
         Args:
             *shapes: tuple of int or `None` each, in the order of the call's tensors.

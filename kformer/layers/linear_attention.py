@@ -71,10 +71,9 @@ def linear_attention(
         return _divided(context, total, dtype), LinearAttentionCache(sums, keys, state.length + 1)
     # One at least, also for no tokens: a prompt may be empty.
     chunks = (max if isinstance(length, int) else ops.maximum)((length + _CHUNK - 1) // _CHUNK, 1)
-    parts = [
+    rotated_query, rotated_key, values, query, key = (
         _chunked(x, chunks, length) for x in (rotated_query, rotated_key, value, query, key)
-    ]  # [B, N, chunks, C, H]
-    rotated_query, rotated_key, values, query, key = parts
+    )  # [B, N, chunks, C, H]
     # The sums over all chunks before a chunk.
     added, added_keys = ops.einsum("bncsh,bncsk->bnchk", rotated_key, values), ops.sum(key, axis=3)
     sums, keys = ops.cumsum(added, axis=2), ops.cumsum(added_keys, axis=2)
@@ -82,15 +81,15 @@ def linear_attention(
     if state is not None:
         first, first_keys = state.sums[:, :, None], state.keys[:, :, None]
         sums, keys = sums + first, keys + first_keys
-    before, keys_before = (
+    previous_sums, previous_keys = (
         ops.concatenate([start, x[:, :, :-1]], axis=2)
         for start, x in ((first, sums), (first_keys, keys))
     )
     causal = ops.cast(distances(_CHUNK, _CHUNK) <= 0, "float32")
     scores = ops.einsum("bncth,bncsh->bncts", rotated_query, rotated_key) * causal
     plain = scores if rotate is None else ops.einsum("bncth,bncsh->bncts", query, key) * causal
-    context = ops.matmul(scores, values) + ops.matmul(rotated_query, before)
-    total = ops.sum(plain, axis=-1) + ops.einsum("bncth,bnch->bnct", query, keys_before)
+    context = ops.matmul(scores, values) + ops.matmul(rotated_query, previous_sums)
+    total = ops.sum(plain, axis=-1) + ops.einsum("bncth,bnch->bnct", query, previous_keys)
     context = _divided(context, total, dtype)
     rows, heads, size = ops.shape(context)[0], context.shape[1], context.shape[-1]
     context = ops.reshape(context, (rows, heads, chunks * _CHUNK, size))[:, :, :length]
@@ -100,7 +99,7 @@ def linear_attention(
 
 
 def linear_weights(query, key, mask):
-    """The weights of `linear_attention` without rotation, as a matrix to look at.
+    """The weights of `linear_attention` without rotation, as a matrix.
 
     Args:
         query: float tensor `[B, N, T, H]`.

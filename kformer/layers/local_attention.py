@@ -129,8 +129,8 @@ def local_attention(
         # The first tokens see everything.
         whole = None if padding_mask is None else padding_mask[:, None, None, :]
         if mask is not None:
-            part = mask[:, :, :global_tokens] if mask.shape[2] != 1 else mask
-            whole = part if whole is None else ops.logical_and(part, whole)
+            rows = mask[:, :, :global_tokens] if mask.shape[2] != 1 else mask
+            whole = rows if whole is None else ops.logical_and(rows, whole)
         first, _ = full_attention(
             query[:, :, :global_tokens], key, value, scale=scale, mask=whole, dropout=dropout
         )
@@ -176,19 +176,16 @@ class _Blocks:
     """
 
     def __init__(self, length, window, dilation, is_causal):
-        self.length, self.window, self.dilation, self.is_causal = (
-            length,
-            window,
-            dilation,
-            is_causal,
-        )
+        self.length, self.window = length, window
+        self.dilation, self.is_causal = dilation, is_causal
         # Blocks of one of the d sequences.
         self.count = (length + window * dilation - 1) // (window * dilation)
 
     def _apart(self, x, fill):
         """`[..., T, H]` -> `[..., d, C / d, W, H]` and the index of the axis d."""
         axis = len(x.shape) - 1 - _has_size(x)
-        x = _padded(x, axis, 0, self.count * self.window * self.dilation - self.length, fill)
+        missing = self.count * self.window * self.dilation - self.length
+        x = _padded(x, axis, (0, missing), fill)
         lead, size = list(ops.shape(x)[:axis]), list(x.shape[axis + 1 :])
         if self.dilation > 1:
             x = ops.swapaxes(
@@ -213,13 +210,13 @@ class _Blocks:
         If causal, the next block is omitted.
         """
         x, axis = self._apart(x, fill)
-        x = _padded(x, axis + 1, 1, 0 if self.is_causal else 1, fill)
-        before = (slice(None),) * (axis + 1)
-        parts = [
-            x[(*before, slice(start, start + self.count))]
+        x = _padded(x, axis + 1, (1, 0 if self.is_causal else 1), fill)
+        leading = (slice(None),) * (axis + 1)
+        blocks = [
+            x[(*leading, slice(start, start + self.count))]
             for start in range(2 if self.is_causal else 3)
         ]
-        return self._together(ops.concatenate(parts, axis=axis + 2), axis)
+        return self._together(ops.concatenate(blocks, axis=axis + 2), axis)
 
     def join(self, x):
         """`[..., C, W, H]` -> `[..., T, H]`"""
@@ -236,8 +233,8 @@ def _has_size(x):
     return "float" in keras.backend.standardize_dtype(x.dtype)
 
 
-def _padded(x, axis, before, after, fill):
-    widths = [(before, after) if index == axis else (0, 0) for index in range(len(x.shape))]
+def _padded(x, axis, width, fill):
+    widths = [width if index == axis else (0, 0) for index in range(len(x.shape))]
     return ops.pad(x, widths, constant_values=fill)
 
 
@@ -363,7 +360,7 @@ class WindowCache(NamedTuple):
         """The cache after T more tokens, `[R, G, T, H]`."""
         first, slots = self._sizes()
         length, added = self.length, ops.shape(key)[2]
-        newest = _held(length + added, first, slots)
+        newest = _slot_positions(length + added, first, slots)
         # A slot gets one of the new tokens, or keeps its own.
         source = ops.where(
             newest >= length, slots + newest - length, ops.arange(slots, dtype="int32")
@@ -386,9 +383,9 @@ class WindowCache(NamedTuple):
         The distance of an empty slot is large.
         """
         first, slots = self._sizes()
-        held = _held(self.length, first, slots)
+        cached = _slot_positions(self.length, first, slots)
         new = self.length + ops.arange(query_length, dtype="int32")
-        positions = ops.concatenate([ops.where(held < 0, 2**30, held), new], axis=0)
+        positions = ops.concatenate([ops.where(cached < 0, 2**30, cached), new], axis=0)
         return ops.expand_dims(positions, 0) - ops.expand_dims(new, 1)
 
     def is_global(self, query_length):
@@ -412,7 +409,7 @@ class WindowCache(NamedTuple):
         return self.global_slots.shape[1], ops.shape(self.key)[2]
 
 
-def _held(length, first, slots):
+def _slot_positions(length, first, slots):
     """The position in each slot after `length` tokens: int32 `[slots]`, negative for none."""
     slot = ops.arange(slots, dtype="int32")
     ring = slots - first

@@ -36,7 +36,7 @@ def causal_mask(query_length, key_length, offset=0):
         query_length: int or scalar tensor. T.
         key_length: int or scalar tensor. S.
         offset: int or scalar tensor, default 0. The position of the first query among the keys:
-            with a cache, the number of tokens that it already holds.
+            the number of tokens in a cache.
 
     Returns:
         Boolean tensor `[T, S]`: `mask[t, s] = s <= t + offset`.
@@ -101,10 +101,10 @@ def over_keys(padding):
     return None if padding is None else ops.expand_dims(padding, 1)
 
 
-def both(one, other):
+def both(first, second):
     """Two masks of equal shape combined with AND, as booleans; either may be `None`."""
-    one, other = (None if mask is None else ops.cast(mask, "bool") for mask in (one, other))
-    return one if other is None else other if one is None else ops.logical_and(one, other)
+    first, second = (None if mask is None else ops.cast(mask, "bool") for mask in (first, second))
+    return first if second is None else second if first is None else ops.logical_and(first, second)
 
 
 def after_padding(left_padding, positions):

@@ -88,11 +88,11 @@ class MultiHeadAttention(ReadsLists):
         mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), passed by
             Keras. A mask on the keys acts as padding; one on the queries alone has no effect.
 
-    All arguments after `key` are given by name. All masks are combined with AND.
+    All arguments after `key` are keyword arguments. All masks are combined with AND.
 
     Returns:
-        Float tensor `[B, T, D]`; then, if asked for, the attention probabilities `[B, N, T, S]`;
-        then, if a cache was given, the cache with the new tokens.
+        Float tensor `[B, T, D]`; then, with `return_attention_scores`, the attention probabilities
+        `[B, N, T, S]`; then, with a cache, the cache with the new tokens.
 
     Raises:
         ValueError: the options contradict each other or the hidden size, or the inputs the options.
@@ -160,7 +160,6 @@ class MultiHeadAttention(ReadsLists):
         self.seed = settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.adapters = {}
-        self.supports_masking = True
         self.attention_dropout = Dropout(
             dropout,
             seed=derive_seed(self.seed, "attention"),
@@ -204,8 +203,8 @@ class MultiHeadAttention(ReadsLists):
 
         def initial(shape, dtype=None):
             matrices = [
-                seeded(self.kernel_initializer, self.seed, f"{name}/{part}")((inputs, size), dtype)
-                for part, size in enumerate(sizes)
+                seeded(self.kernel_initializer, self.seed, f"{name}/{index}")((inputs, size), dtype)
+                for index, size in enumerate(sizes)
             ]
             return ops.concatenate(matrices, axis=1)
 
@@ -231,7 +230,7 @@ class MultiHeadAttention(ReadsLists):
         return adapted(self, name, inputs, linear(inputs, kernel, bias))
 
     def _split_heads(self, x):
-        """`[B, T, N H]` -> `[B, N, T, H]`, for as many heads as there are"""
+        """`[B, T, N H]` -> `[B, N, T, H]`, of N or G heads."""
         rows, length = ops.shape(x)[:2]
         heads = x.shape[-1] // self.head_size
         if isinstance(length, int) and length == 1:  # There is nothing to transpose.
@@ -239,17 +238,17 @@ class MultiHeadAttention(ReadsLists):
         return ops.transpose(reshape(x, (rows, length, heads, self.head_size)), (0, 2, 1, 3))
 
     def rotate(self, x, start):
-        """Rotates queries or keys `[B, N, T, H]`, the first of which has the position `start`."""
+        """Rotates queries or keys `[B, N, T, H]` by their positions, which count from `start`."""
         if self.rotary is None:
             return x
         positions = ops.arange(ops.shape(x)[2], dtype="int32") + ops.cast(start, "int32")
         return rotate_positions(x, positions, **self.rotary)
 
     def init_cache(self, rows, max_length=None):
-        """An empty cache for a self-attention.
+        """Returns an empty cache for a self-attention.
 
         Args:
-            rows: int or scalar tensor. R, the rows of the batches that it is for.
+            rows: int or scalar tensor. R, the rows of the batches.
             max_length: int or `None`, default `None`. The capacity of a static cache in tokens;
                 `None` for a growing one.
 
@@ -426,13 +425,13 @@ class MultiHeadAttention(ReadsLists):
 def _check_kind(kind, window, dilation, global_tokens):
     check_choice("kind", kind, KINDS)
     is_local = kind == "local"
-    for name, value, least in (
+    for name, value, minimum in (
         ("window", window, 1),
         ("dilation", dilation, 1),
         ("global_tokens", global_tokens, 0),
     ):
         if is_local:
-            check_whole(f"{name} of local attention", value, least)
+            check_whole(f"{name} of local attention", value, minimum)
     if not is_local and (window is not None or dilation != 1 or global_tokens != 0):
         raise ValueError(
             f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was "

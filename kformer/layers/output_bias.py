@@ -1,11 +1,9 @@
 """A bias on the logits."""
 
-from typing import Unpack
-
 import keras
 from keras import ops
 
-from kformer.layers.inputs import LayerArguments, ReadsLists
+from kformer.layers.inputs import ReadsLists
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -25,16 +23,9 @@ class OutputBias(ReadsLists):
         Float tensor `[B, T, V]`.
     """
 
-    def __init__(self, **kwargs: Unpack[LayerArguments]):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
     def build(self, input_shape):
         self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
         self.built = True
 
     def call(self, inputs):
         return inputs + ops.cast(self.bias, self.compute_dtype)
-
-    def compute_output_spec(self, inputs):
-        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

@@ -86,7 +86,7 @@ def segment_positions(segments):
 
 
 class PositionMixin:
-    """The base of layers that add positions: their options, and the table of learned positions."""
+    """The options of layers that add positions, and the table of learned positions."""
 
     def _set_positions(self, position_encoding, max_length, position_offset):
         check_choice("position_encoding", position_encoding, POSITION_ENCODINGS)
@@ -113,6 +113,14 @@ class PositionMixin:
                 name="position_embeddings",
             )
 
+    def _add_positions(self, hidden, start_index, positions=None):
+        """Hidden states `[B, T, D]` plus their position vectors, if there are any."""
+        if self.position_encoding is None:
+            return hidden
+        length, hidden_dim = ops.shape(hidden)[1], hidden.shape[-1]
+        vectors = self.position_vectors(length, hidden_dim, start_index, positions)
+        return hidden + ops.cast(vectors, self.compute_dtype)
+
     def position_vectors(self, length, hidden_dim, start_index, positions=None):
         """Position vectors `[T, D]`, or `[B, T, D]` for explicit positions."""
         is_known = positions is None and isinstance(length, int) and isinstance(start_index, int)
@@ -122,8 +130,7 @@ class PositionMixin:
             if self.position_encoding == "learned" and end > self.max_length:
                 raise ValueError(
                     f"A sequence of {end} tokens is longer than the {self.max_length} learned "
-                    "positions; shorten it, or build "
-                    "the layer with a larger max_length."
+                    "positions; shorten it, or build the layer with a larger max_length."
                 )
             positions = ops.arange(length, dtype="int32") + ops.cast(first, "int32")
         elif self.position_offset:
@@ -134,8 +141,8 @@ class PositionMixin:
             )
         if is_known:
             return ops.take(self.position_embeddings, positions, axis=0)
-        # A compiled step that alone knows the positions cannot raise an error: a position beyond
-        # the table gives NaN.
+        # Positions that only a compiled step knows cannot raise an error: beyond the table they
+        # give NaN.
         vectors = ops.take(
             self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0
         )
@@ -185,8 +192,8 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
             states.
         reverse: bool, default False. Whether to multiply hidden states with the token vectors
             (without scaling and positions).
-        start_index: int or scalar tensor, default 0. The position of the first id: with a cache,
-            the number of tokens before it.
+        start_index: int or scalar tensor, default 0. The position of the first id: the number of
+            tokens in a cache.
         positions: integer tensor `[B, T]` or `None`, default `None`. Explicit positions in place of
             `start_index`, for packed rows (`segment_positions`). Beyond the table of learned
             positions the result is NaN.
@@ -233,8 +240,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         if pretrained is not None and np.shape(pretrained) != (vocabulary_size, hidden_dim):
             raise ValueError(
                 f"The pretrained token vectors have the shape {np.shape(pretrained)}, but the "
-                "vocabulary and hidden size ask "
-                f"for {(vocabulary_size, hidden_dim)}."
+                f"vocabulary and hidden size ask for {(vocabulary_size, hidden_dim)}."
             )
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
@@ -247,7 +253,6 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
             else embeddings_initializer
         )
         self._pretrained = pretrained
-        self.supports_masking = True
         # Ids must not be cast to a float dtype.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
@@ -293,11 +298,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         hidden = ops.take(ops.cast(self.embeddings, self.compute_dtype), ids, axis=0)
         if self.scale:
             hidden = hidden * math.sqrt(self.hidden_dim)
-        if self.position_encoding is not None:
-            vectors = self.position_vectors(
-                ops.shape(ids)[1], self.hidden_dim, start_index, positions
-            )
-            hidden = hidden + ops.cast(vectors, self.compute_dtype)
+        hidden = self._add_positions(hidden, start_index, positions)
         return self.embedding_dropout(hidden, training=training)
 
     def compute_mask(self, inputs, mask=None):
@@ -326,9 +327,9 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class NormalizedPositions(PositionMixin, ReadsLists):
-    """Positions, then a layer norm, then dropout: what follows the token vectors in BART and mBART.
+    """Positions, then a layer norm, then dropout: the layer after the token vectors of BART.
 
-    There both sides share the token vectors, but each has positions and a norm of its own.
+    Both sides of BART and mBART share the token vectors, but each has its positions and its norm.
 
     Args:
         position_encoding: str or `None`, default "learned". As in `PositionalEmbedding`.
@@ -377,7 +378,6 @@ class NormalizedPositions(PositionMixin, ReadsLists):
         self._set_positions(position_encoding, max_length, position_offset)
         self.seed = settled_seed(seed)
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.supports_masking = True
         self.norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
@@ -395,16 +395,8 @@ class NormalizedPositions(PositionMixin, ReadsLists):
         self.built = True
 
     def call(self, inputs, start_index=0, positions=None, training=None):
-        hidden = inputs
-        if self.position_encoding is not None:
-            vectors = self.position_vectors(
-                ops.shape(inputs)[1], inputs.shape[-1], start_index, positions
-            )
-            hidden = hidden + ops.cast(vectors, self.compute_dtype)
+        hidden = self._add_positions(inputs, start_index, positions)
         return self.position_dropout(normalize(self.norm, hidden), training=training)
-
-    def compute_output_spec(self, inputs, start_index=0, positions=None, training=None):
-        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self):
         return {

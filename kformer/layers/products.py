@@ -6,7 +6,7 @@ import contextvars
 import keras
 from keras import ops
 
-_chosen = None
+_training_dtype = None
 _IN_USE = contextvars.ContextVar("kformer_products", default=None)
 
 
@@ -22,19 +22,19 @@ def set_training_products(dtype):
     Raises:
         ValueError: another dtype was given.
     """
-    global _chosen
+    global _training_dtype
     if dtype not in (None, "bfloat16"):
         raise ValueError(
             "The products of a training step are of bfloat16 or, with None, of float32, but "
             f"{dtype!r} was given."
         )
-    _chosen = dtype
+    _training_dtype = dtype
 
 
 @contextlib.contextmanager
 def training_products():
     """A context within which `product` uses the dtype that `set_training_products` set."""
-    token = _IN_USE.set(_chosen)
+    token = _IN_USE.set(_training_dtype)
     try:
         yield
     finally:
@@ -42,7 +42,7 @@ def training_products():
 
 
 def product_dtype(dtype):
-    """The dtype in which matrices of a dtype are multiplied in this context.
+    """Returns the dtype in which matrices of a dtype are multiplied in this context.
 
     Args:
         dtype: str. The dtype of the matrices.

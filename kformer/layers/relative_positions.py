@@ -132,7 +132,7 @@ def distances(query_length, key_length, offset=0):
         query_length: int or scalar tensor. T.
         key_length: int or scalar tensor. S.
         offset: int or scalar tensor, default 0. The position of the first query among the keys:
-            with a cache, the number of tokens that it already holds.
+            the number of tokens in a cache.
 
     Returns:
         int32 tensor `[T, S]`.
@@ -207,10 +207,10 @@ class Distances(ReadsLists):
 
 
 def alibi_slopes(num_heads):
-    """How steeply each head's scores fall with the distance.
+    """The slopes with which each head's scores fall with the distance.
 
-    They are `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N those
-    of the next lower power of two come first, and then every other slope of twice that many heads,
+    They are `2^(-8 h / N)` for the heads h = 1 ... N where N is a power of two. For another N, the
+    slopes of the next lower power of two are followed by every other slope of twice as many heads,
     as in the authors' code.
 
     Args:
@@ -279,20 +279,14 @@ def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=T
 
     # A table, since backends differ in the last bit of a logarithm, which decides the bucket
     # where its value is whole.
-    def bucket(apart):
-        return exact + int(
-            math.log(apart / exact) / math.log(max_distance / exact) * (buckets - exact)
-        )
-
-    table = [
-        apart if apart < exact else min(bucket(apart), buckets - 1)
-        for apart in range(max_distance + 1)
-    ]
+    table = list(range(exact))
+    for apart in range(exact, max_distance + 1):
+        share = math.log(apart / exact) / math.log(max_distance / exact)
+        table.append(min(exact + int(share * (buckets - exact)), buckets - 1))
     apart = ops.abs(distance) if bidirectional else ops.maximum(-distance, 0)
-    found = ops.take(
-        ops.convert_to_tensor(np.array(table, "int32")), ops.minimum(apart, max_distance), axis=0
-    )
-    return found + buckets * ops.cast(distance > 0, "int32") if bidirectional else found
+    table = ops.convert_to_tensor(np.array(table, "int32"))
+    bucket = ops.take(table, ops.minimum(apart, max_distance), axis=0)
+    return bucket + buckets * ops.cast(distance > 0, "int32") if bidirectional else bucket
 
 
 @keras.saving.register_keras_serializable(package="kformer")

@@ -1,10 +1,9 @@
 """The options of the models: each is described once, as a field of a dataclass.
 
-A field has the option's name, type, default and meaning, the check of its value, and what other
-parts of the package must know about it (see `kformer.models.config_fields.option`). From these
-fields come the signatures of the models, the lists of arguments in their docstrings, their saved
-configurations, and the lists of options that a published format does not support. If a layer has an
-option with the name of a field, it receives the field's value.
+A field has the option's name, type, default, limits and meaning (see `kformer_options.field`). From
+these fields come the signatures of the models, the lists of arguments in their docstrings, their
+saved configurations, and the lists of options that a published format does not support. If a layer
+has an option with the name of a field, it receives the field's value.
 """
 
 import dataclasses
@@ -12,9 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kformer.layers.counter_hash import settled_seed
+from kformer.layers.feed_forward import ACTIVATIONS
+from kformer.layers.multi_head_attention import KINDS
+from kformer.layers.normalization import NORMALIZATIONS
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
-from kformer.models.config_fields import NOT_DEFAULT, first_argument, option, other_default
-from kformer.utils.checks import check_above_zero, check_choice, check_rate, check_whole
+from kformer.utils.checks import check_whole
+from kformer_options.field import check_values, docstring_entry, option
 
 # Positions that act within attention; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
@@ -22,13 +24,56 @@ RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 _SIZES = ("intermediate_dim", "num_heads")
 
 
-def whole_or_none(name, value):
-    return None if value is None else check_whole(name, value)
+# In the metadata of a field, stands for every value except the default.
+NOT_DEFAULT = object()
+# `variant`: the values that make the model differ from the paper's and from published models
+# (Marian, fairseq, BART). Formats and programs that support only those models refuse it. Options
+# that every format supports have none, nor have those that matter only in training or together with
+# another option.
+_VARIANT = {"variant": NOT_DEFAULT}
+# `unpackable`: the values with which a model cannot keep the sequences of packed rows apart.
+# `is_rate`: a rate that matters only in training, and may change from one training to the next.
+_RATE = {"at_least": 0, "below": 1, "metadata": {"is_rate": True}}
 
 
-def _check_positions(name, value):
-    choices = (*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None)
-    return check_choice(name, value, choices)
+def other_default(base: type, name: str, default: Any) -> Any:
+    """The field of a base class with another default.
+
+    Args:
+        base: dataclass that has the field.
+        name: str. The name of the field.
+        default: any type. The new default.
+
+    Returns:
+        `dataclasses.Field`.
+    """
+    metadata = base.__dataclass_fields__[name].metadata
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def describes(config_class):
+    """A class decorator: an entry for each option replaces `{options}` in a model's docstring.
+
+    Options that the docstring describes itself are left out.
+
+    Args:
+        config_class: dataclass of the model's options.
+
+    Returns:
+        Function that takes the class and returns it.
+    """
+
+    def decorate(cls):
+        if cls.__doc__ is not None:  # It is None under python -OO.
+            fields = sorted(dataclasses.fields(config_class), key=lambda field: field.kw_only)
+            names = [
+                field.name for field in fields if f"\n        {field.name}: " not in cls.__doc__
+            ]
+            entries = [docstring_entry(config_class, name) for name in names]
+            cls.__doc__ = cls.__doc__.replace("        {options}", "\n".join(entries))
+        return cls
+
+    return decorate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,35 +89,34 @@ class ModelArguments:
 class Architecture:
     """The options that all models of stacked layers share."""
 
-    hidden_dim: int = option(512, "D, the width of the residual stream.", check=check_whole)
-    intermediate_dim: int = option(
-        2048, "The width of the feed-forward networks.", check=check_whole
-    )
+    hidden_dim: int = option(512, "D, the width of the residual stream.", at_least=1)
+    intermediate_dim: int = option(2048, "The width of the feed-forward networks.", at_least=1)
     num_heads: int = option(
-        8, "N, the number of attention heads; it must divide `hidden_dim`.", check=check_whole
+        8, "N, the number of attention heads; it must divide `hidden_dim`.", at_least=1
     )
     dropout: float = option(
-        0.1, "The dropout rate on sub-layer outputs and on the embedding sum.", is_rate=True
+        0.1, "The dropout rate on sub-layer outputs and on the embedding sum.", **_RATE
     )
-    attention_dropout: float = option(
-        0.0, "The dropout rate on attention probabilities.", is_rate=True
-    )
+    attention_dropout: float = option(0.0, "The dropout rate on attention probabilities.", **_RATE)
     activation_dropout: float = option(
-        0.0, "The dropout rate inside the feed-forward networks.", is_rate=True
+        0.0, "The dropout rate inside the feed-forward networks.", **_RATE
     )
     stochastic_depth: float = option(
         0.0,
         "The rate at which the sub-layers of the last layer are left out for a sequence; the rates "
         "of the layers below grow evenly up to it.",
-        is_rate=True,
+        **_RATE,
     )
     activation: str = option(
-        "relu", '`"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.', variant=("gelu_tanh",)
+        "relu",
+        "The activation of the feed-forward networks.",
+        choices=ACTIVATIONS,
+        metadata={"variant": ("gelu_tanh",)},
     )
     gated: bool = option(
         False,
         "Whether the feed-forward networks are gated: GeGLU with gelu, SwiGLU with silu.",
-        variant=NOT_DEFAULT,
+        metadata=_VARIANT,
     )
     normalize_first: bool = option(
         True, "Whether norms come before the sub-layers (pre-norm) or after them (post-norm)."
@@ -81,10 +125,10 @@ class Architecture:
         None,
         "Whether a norm follows the last layer of each stack; `None` for pre-norm alone, which "
         "needs it.",
-        variant=NOT_DEFAULT,
+        metadata=_VARIANT,
     )
     normalization: str = option(
-        "layer_norm", '`"layer_norm"` or `"rms_norm"`.', variant=NOT_DEFAULT
+        "layer_norm", "The kind of all norms.", choices=NORMALIZATIONS, metadata=_VARIANT
     )
     layer_norm_epsilon: float = option(
         1e-5, "Is added to the variance (or to the mean square) in every norm."
@@ -92,24 +136,24 @@ class Architecture:
     use_bias: bool = option(
         True,
         "Whether the linear maps of the layers add a bias.",
-        variant=NOT_DEFAULT,
+        metadata=_VARIANT,
     )
     head_dim: int | None = option(
         None,
         "H, the size of a head; `None` for D / N.",
-        check=whole_or_none,
-        variant=NOT_DEFAULT,
+        at_least=1,
+        metadata=_VARIANT,
     )
     num_key_value_heads: int | None = option(
         None,
         "Heads of keys and values, which several heads of queries share (grouped-query attention); "
         "`None` for N.",
-        variant=NOT_DEFAULT,
+        metadata=_VARIANT,
     )
     attention_scale: float | None = option(
         None,
         "The factor of the attention scores; `None` for 1 / sqrt(H).",
-        variant=NOT_DEFAULT,
+        metadata=_VARIANT,
     )
     position_encoding: str | None = option(
         "sinusoidal",
@@ -117,13 +161,13 @@ class Architecture:
         '`"sinusoidal_fairseq"`, the fixed vectors of published Marian and fairseq models. '
         'Self-attention sees `"rope"` (rotary positions), `"alibi"` (scores fall with the '
         'distance) and `"t5"` (a learned bias for each distance). `None` for no positions.',
-        check=_check_positions,
-        variant=RELATIVE_POSITIONS,
+        choices=(*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None),
+        metadata={"variant": RELATIVE_POSITIONS},
     )
     rotary_base: float = option(
         10_000.0,
         "`base` of `kformer.layers.rotate_positions`.",
-        check=check_above_zero,
+        above=0,
     )
     rotary_interleaved: bool = option(False, "`interleaved` of `kformer.layers.rotate_positions`.")
     relative_buckets: int = option(32, "`num_buckets` of `kformer.layers.RelativePositionBias`.")
@@ -132,26 +176,24 @@ class Architecture:
     )
     attention_kind: str = option(
         "full",
-        '`"full"`, `"local"` or `"linear"`: `kind` of the self-attentions, as in '
-        "`kformer.layers.MultiHeadAttention`.",
-        variant=NOT_DEFAULT,
-        unpackable=("linear",),
+        "`kind` of the self-attentions, as in `kformer.layers.MultiHeadAttention`.",
+        choices=KINDS,
+        metadata={**_VARIANT, "unpackable": ("linear",)},
     )
     attention_window: int | None = option(
-        None, "`window` of local self-attention.", variant=NOT_DEFAULT
+        None, "`window` of local self-attention.", metadata=_VARIANT
     )
-    attention_dilation: int = option(1, "`dilation` of local self-attention.", variant=NOT_DEFAULT)
+    attention_dilation: int = option(1, "`dilation` of local self-attention.", metadata=_VARIANT)
     global_tokens: int = option(
         0,
         "`global_tokens` of local self-attention.",
-        variant=NOT_DEFAULT,
-        unpackable=NOT_DEFAULT,
+        metadata={**_VARIANT, "unpackable": NOT_DEFAULT},
     )
     max_length: int = option(
         512,
         "The longest sequence that training data and searches should use; with learned positions "
         "also the size of their table.",
-        check=check_whole,
+        at_least=1,
     )
     seed: int | None = option(
         0,
@@ -160,18 +202,21 @@ class Architecture:
     )
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            check = check_rate if field.metadata["is_rate"] else field.metadata["check"]
-            if check is not None:
-                self._set(field.name, check(field.name, getattr(self, field.name)))
+        check_values(self)
         self._check_heads("num_heads", self.num_heads)
         if self.attention_window is not None and self.attention_kind != "local":
             raise ValueError(
                 f"attention_window={self.attention_window} is for attention_kind='local', but it "
                 f"is {self.attention_kind!r}: change that, or leave the window out."
             )
-        if self.position_encoding in ("alibi", "t5"):
-            self._check_scores()
+        conflict = f"global_tokens={self.global_tokens}" if self.global_tokens else None
+        if self.attention_kind == "linear":
+            conflict = "attention_kind='linear'"
+        if self.position_encoding in ("alibi", "t5") and conflict is not None:
+            raise ValueError(
+                f"position_encoding={self.position_encoding!r} adds to the scores, which does not "
+                f"go with {conflict}: choose 'rope', or positions that are added to the embeddings."
+            )
         self._set("seed", settled_seed(self.seed))
 
     def _check_heads(self, name, heads):
@@ -180,27 +225,15 @@ class Architecture:
                 f"{name} must divide hidden_dim, but {self.hidden_dim} / {heads} is not whole."
             )
 
-    def _check_scores(self):
-        other = None
-        if self.attention_kind == "linear":
-            other = "attention_kind='linear'"
-        elif self.global_tokens:
-            other = f"global_tokens={self.global_tokens}"
-        if other is not None:
-            raise ValueError(
-                f"position_encoding={self.position_encoding!r} adds to the scores, which does not "
-                f"go with {other}: choose 'rope', or positions that are added to the embeddings."
-            )
-
     def _set(self, name, value):
         object.__setattr__(self, name, value)  # The dataclass is frozen.
 
     @classmethod
     def of(cls, options):
-        """Makes the configuration with the given options; the others have their defaults.
+        """Makes a configuration.
 
         Args:
-            options: dict of str to value.
+            options: dict of str to value. Options that are not in it have their defaults.
 
         Returns:
             An instance of this class.
@@ -221,7 +254,7 @@ class Architecture:
     @property
     def rates(self):
         """Set of str: the names of the rates, which may change from one training to the next."""
-        return {field.name for field in dataclasses.fields(self) if field.metadata["is_rate"]}
+        return {field.name for field in dataclasses.fields(self) if "is_rate" in field.metadata}
 
     @property
     def embedding_options(self):
@@ -239,7 +272,7 @@ class TokenConfig(Architecture):
     """The options that all models of token ids share."""
 
     vocabulary_size: int = dataclasses.field(
-        kw_only=False, metadata=first_argument("V, the number of token ids.", check_whole)
+        kw_only=False, metadata=option(None, "V, the number of token ids.", at_least=1).metadata
     )
     scale_embeddings: bool = option(
         True, "Whether token vectors are multiplied by sqrt(D), as in the paper."
@@ -269,15 +302,15 @@ class GeneratorConfig(TokenConfig):
 class TransformerConfig(GeneratorConfig):
     """The options of `kformer.Transformer`."""
 
-    num_encoder_layers: int = option(6, "Layers of the encoder.", check=check_whole)
-    num_decoder_layers: int = option(6, "Layers of the decoder.", check=check_whole)
+    num_encoder_layers: int = option(6, "Layers of the encoder.", at_least=1)
+    num_decoder_layers: int = option(6, "Layers of the decoder.", at_least=1)
     normalize_first: bool = other_default(Architecture, "normalize_first", False)
     max_length: int = other_default(Architecture, "max_length", 256)
     target_vocabulary_size: int | None = option(
         None,
         "V of the target if it differs from the source's; then nothing is shared between the "
         "sides. Two vocabularies of one size need `share_embeddings=False`.",
-        check=whole_or_none,
+        at_least=1,
     )
     share_embeddings: bool = option(
         True, "Whether source and target use one embedding table (a joint vocabulary)."
@@ -285,7 +318,7 @@ class TransformerConfig(GeneratorConfig):
     scale_output: bool = option(
         False,
         "Whether what is projected to the vocabulary is divided by sqrt(D), as in T5.",
-        variant=NOT_DEFAULT,
+        metadata=_VARIANT,
     )
     position_offset: int = option(
         0, "The position of a sequence's first token; fairseq's models count from 2."
@@ -296,10 +329,10 @@ class TransformerConfig(GeneratorConfig):
     )
     output_bias: bool = option(False, "Whether logits have a bias, as Marian's.")
     decoder_intermediate_dim: int | None = option(
-        None, "`intermediate_dim` of the decoder if it differs.", check=whole_or_none
+        None, "`intermediate_dim` of the decoder if it differs.", at_least=1
     )
     decoder_num_heads: int | None = option(
-        None, "`num_heads` of the decoder if it differs.", check=whole_or_none
+        None, "`num_heads` of the decoder if it differs.", at_least=1
     )
 
     def __post_init__(self):
@@ -329,7 +362,7 @@ class TransformerArguments(TransformerConfig, ModelArguments):
 class DecoderConfig(GeneratorConfig):
     """The options of `kformer.TransformerDecoder`."""
 
-    num_layers: int = option(6, "Layers of the stack.", check=check_whole)
+    num_layers: int = option(6, "Layers of the stack.", at_least=1)
 
     def __post_init__(self):
         super().__post_init__()
@@ -350,6 +383,7 @@ class DecoderArguments(DecoderConfig, ModelArguments):
     """The arguments of `kformer.TransformerDecoder`."""
 
 
+POOLINGS = ("mean", "first")
 HEADS = ("classification", "regression", "labelling", "embedding")
 
 
@@ -357,21 +391,21 @@ HEADS = ("classification", "regression", "labelling", "embedding")
 class EncoderConfig(TokenConfig):
     """The options of `kformer.TransformerEncoder`."""
 
-    num_layers: int = option(6, "Layers of the stack.", check=check_whole)
+    num_layers: int = option(6, "Layers of the stack.", at_least=1)
     head: str | None = option(
-        None, f"One of {', '.join(f'`{head!r}`' for head in HEADS)}; `None` for hidden states."
+        None, "What the model predicts; `None` for hidden states.", choices=(*HEADS, None)
     )
     num_outputs: int | None = option(
         None,
         "Classes, or numbers (1 for an unset regression), or the size of an embedding (`None` for "
         "the pooled vector as it is).",
     )
-    pooling: str = option("mean", '`"mean"` of the real tokens, or the `"first"` one.')
+    pooling: str = option(
+        "mean", "The mean of the real tokens, or the first one.", choices=POOLINGS
+    )
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice("head", self.head, (*HEADS, None))
-        check_choice("pooling", self.pooling, ("mean", "first"))
         if self.head == "regression" and self.num_outputs is None:
             self._set("num_outputs", 1)
         if self.head in ("classification", "labelling") or (
@@ -389,21 +423,20 @@ class EncoderArguments(EncoderConfig, ModelArguments):
     """The arguments of `kformer.TransformerEncoder`."""
 
 
-def variants_of(config, known=()):
+def variants_of(config, supported=()):
     """Lists the options that make a `Transformer` differ from the paper's and published models.
 
-    A format or program that supports only those models refuses a model for which the list is not
-    empty.
+    Formats and programs that support only those models refuse all others.
 
     Args:
         config: dict. The options of a `Transformer`, as `TransformerConfig.to_dict` returns them.
-        known: tuple, default `()`. Values of options that the caller supports, such as `("rope",)`.
+        supported: tuple, default `()`. Values of options that are left out, such as `("rope",)`.
 
     Returns:
         List of str, such as `"gated=True"`.
     """
-    found = _fields_with("variant", TransformerConfig, config)
-    return [f"{name}={value!r}" for name, value in found if value not in known]
+    variants = _fields_with("variant", TransformerConfig, config)
+    return [f"{name}={value!r}" for name, value in variants if value not in supported]
 
 
 def check_packing(options):
@@ -426,6 +459,6 @@ def check_packing(options):
 def _fields_with(mark, config_class, options):
     """Yields name and value of each option whose value is in its metadata `mark`."""
     for field in dataclasses.fields(config_class):
-        values, value = field.metadata[mark], options.get(field.name, field.default)
+        values, value = field.metadata.get(mark, ()), options.get(field.name, field.default)
         if value != field.default if values is NOT_DEFAULT else value in values:
             yield field.name, value

@@ -7,14 +7,11 @@ from kformer.layers import Dropout, padding_mask
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.normalization import unit_vectors
 from kformer.models.base_model import BaseModel
-from kformer.models.config import EncoderArguments, EncoderConfig
-from kformer.models.config_fields import describes
+from kformer.models.config import POOLINGS, EncoderArguments, EncoderConfig, describes
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import EncoderStack, token_embedding
 from kformer.utils.checks import check_choice
 from kformer.utils.signatures import takes
-
-POOLINGS = ("mean", "first")
 
 
 @keras.saving.register_keras_serializable(package="kformer")

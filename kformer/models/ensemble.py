@@ -8,10 +8,10 @@ from keras import ops
 class Ensemble:
     """Several models of one vocabulary, whose predicted probabilities are averaged.
 
-    An ensemble can be used instead of a model in a search (`kformer.Translator`,
-    `kformer.decoding.Searcher`) and for scoring translations. The models may differ in size. A
-    search takes as long as the searches of all the models together. `kformer distill` trains one
-    small model to translate like them.
+    An ensemble can replace a model in a search (`kformer.Translator`, `kformer.decoding.Searcher`)
+    and for scoring translations. The models may differ in size. A search takes as long as the
+    searches of all the models together. `kformer distill` trains one small model to translate like
+    them.
 
     Args:
         models: list of `kformer.Transformer`, at least one.
@@ -36,22 +36,23 @@ class Ensemble:
         Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks", section 3.6.
     """
 
-    _ALIKE = ("vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id")
-
     def __init__(self, models):
         self.models = list(models)
         if not self.models:
             raise ValueError("An ensemble needs a model at least.")
-        for name in self._ALIKE:
+        for name in ("vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id"):
             values = [getattr(model, name) for model in self.models]
             if len(set(values)) > 1:
                 raise ValueError(
                     f"The models of an ensemble need one vocabulary, but their {name} is "
                     f"{', '.join(map(str, values))}."
                 )
-            setattr(self, name, values[0])
+        first = self.models[0]
+        self.vocabulary_size = first.vocabulary_size
+        self.target_vocabulary_size = first.target_vocabulary_size
+        self.pad_id, self.start_id, self.end_id = first.pad_id, first.start_id, first.end_id
         self.max_length = min(model.max_length for model in self.models)
-        self.policy_name = self.models[0].policy_name
+        self.policy_name = first.policy_name
 
     @property
     def variables(self):
@@ -87,8 +88,8 @@ def mean_log_probabilities(logits):
     Returns:
         float32 tensor `[..., V]`.
     """
-    parts = [ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in logits]
-    return ops.logsumexp(ops.stack(parts), axis=0) - math.log(len(parts))
+    log_probabilities = [ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in logits]
+    return ops.logsumexp(ops.stack(log_probabilities), axis=0) - math.log(len(logits))
 
 
 def mean_logits(logits):
@@ -103,8 +104,8 @@ def mean_logits(logits):
     Returns:
         float32 tensor `[..., V]`.
     """
-    parts = [ops.cast(part, "float32") for part in logits]
-    norms = [ops.logsumexp(part, axis=-1, keepdims=True) for part in parts]
+    logits = [ops.cast(x, "float32") for x in logits]
+    norms = [ops.logsumexp(x, axis=-1, keepdims=True) for x in logits]
     mean = sum(norms) / len(norms)
-    parts = [part + (mean - norm) for part, norm in zip(parts, norms, strict=True)]
-    return ops.logsumexp(ops.stack(parts), axis=0) - math.log(len(parts))
+    logits = [x + (mean - norm) for x, norm in zip(logits, norms, strict=True)]
+    return ops.logsumexp(ops.stack(logits), axis=0) - math.log(len(logits))

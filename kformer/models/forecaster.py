@@ -10,14 +10,13 @@ from keras import ops
 
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
-from kformer.models.base_model import BaseModel
-from kformer.models.config import Architecture, ModelArguments, whole_or_none
-from kformer.models.config_fields import describes, first_argument, option
-from kformer.models.frozen import FROZEN_OPTIONS, freeze_layers, frozen_config
+from kformer.models.config import Architecture, ModelArguments, describes
+from kformer.models.configured_model import ConfiguredModel
 from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
 from kformer.utils.checks import check_whole
 from kformer.utils.signatures import takes
+from kformer_options.field import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,19 +25,20 @@ class ForecasterConfig(Architecture):
 
     num_features: int = dataclasses.field(
         kw_only=False,
-        metadata=first_argument("F, numbers of each step of the past.", check_whole),
+        metadata=option(None, "F, numbers of each step of the past.", at_least=1).metadata,
     )
     num_targets: int | None = dataclasses.field(
         default=None,
         kw_only=False,
-        metadata=first_argument(
+        metadata=option(
+            None,
             "G, the numbers to forecast for each step, which are the first G features of the past; "
             "`None` for F.",
-            whole_or_none,
-        ),
+            at_least=1,
+        ).metadata,
     )
-    num_encoder_layers: int = option(2, "Layers of the encoder.", check=check_whole)
-    num_decoder_layers: int = option(2, "Layers of the decoder.", check=check_whole)
+    num_encoder_layers: int = option(2, "Layers of the encoder.", at_least=1)
+    num_decoder_layers: int = option(2, "Layers of the decoder.", at_least=1)
 
     def __post_init__(self):
         super().__post_init__()
@@ -57,17 +57,17 @@ class ForecasterArguments(ForecasterConfig, ModelArguments):
 
 
 class _Forecast(NamedTuple):
-    """What the loop over steps carries from step to step."""
+    """The state of the loop over steps."""
 
     index: Any  # int32 scalar
     value: Any  # [B, 1, G], the latest values
     caches: Any
-    found: Any  # [B, steps, G]
+    forecast: Any  # [B, steps, G]
 
 
 @describes(ForecasterConfig)
 @keras.saving.register_keras_serializable(package="kformer")
-class Forecaster(BaseModel):
+class Forecaster(ConfiguredModel):
     """A Transformer that forecasts series of numbers, with linear maps instead of embeddings.
 
     A functional Keras model over `{"past": [B, S, F], "previous": [B, T, G]}` with the output
@@ -126,8 +126,8 @@ class Forecaster(BaseModel):
             "past": keras.Input((None, num_features), name="past"),
             "previous": keras.Input((None, config.num_targets), name="previous"),
         }
-        found, _ = network.decode(inputs["previous"], network.encode(inputs["past"]))
-        super().__init__(inputs=inputs, outputs=found, name=name, trainable=trainable)
+        outputs, _ = network.decode(inputs["previous"], network.encode(inputs["past"]))
+        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.config, self.network = config, network
         self._compiled_forecasts = {}
         self.num_features, self.num_targets = config.num_features, config.num_targets
@@ -204,8 +204,7 @@ class Forecaster(BaseModel):
         if self.config.position_encoding == "learned" and steps > self.max_length:
             raise ValueError(
                 f"A {name} of {steps} steps is longer than the {self.max_length} learned "
-                "positions; build the model with a larger "
-                "max_length."
+                "positions; build the model with a larger max_length."
             )
 
     def forecast_in_graph(self, past, steps):
@@ -227,10 +226,9 @@ class Forecaster(BaseModel):
         caches = network.init_cache(
             network.encode(past, training=False), rows, steps if uses_static_shapes() else None
         )
-        found = ops.zeros((rows, steps, self.num_targets), dtype="float32")
-        state = _Forecast(
-            ops.zeros((), dtype="int32"), past[:, -1:, : self.num_targets], caches, found
-        )
+        forecast = ops.zeros((rows, steps, self.num_targets), dtype="float32")
+        latest = past[:, -1:, : self.num_targets]
+        state = _Forecast(ops.zeros((), dtype="int32"), latest, caches, forecast)
 
         def advance(state):
             value, caches = network.decode(
@@ -239,10 +237,10 @@ class Forecaster(BaseModel):
             value = ops.cast(value, "float32")
             # Not a slice update: not every backend takes a computed index for one within a loop.
             is_now = ops.equal(ops.arange(steps, dtype="int32"), state.index)
-            found = ops.where(is_now[None, :, None], value, state.found)
-            return _Forecast(state.index + 1, value, caches, found)
+            forecast = ops.where(is_now[None, :, None], value, state.forecast)
+            return _Forecast(state.index + 1, value, caches, forecast)
 
-        return while_loop(lambda state: state.index < steps, advance, state).found
+        return while_loop(lambda state: state.index < steps, advance, state).forecast
 
     def inspect(self, inputs):
         """Runs one forward pass and returns the hidden states and attention of every layer.
@@ -261,25 +259,8 @@ class Forecaster(BaseModel):
             ops.convert_to_tensor(inputs[name], dtype="float32") for name in ("past", "previous")
         )
         encoded = self.network.encode(past, training=False, record=record)
-        found, _ = self.network.decode(previous, encoded, training=False, record=record)
-        return {"outputs": found, **record}
-
-    def get_config(self):
-        return {
-            **self.config.to_dict(),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": self.policy_name,
-            **frozen_config(self),
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        frozen = {name: config.pop(name, ()) for name in FROZEN_OPTIONS}
-        model = cls(**config)
-        freeze_layers(model, **frozen)
-        return model
+        outputs, _ = self.network.decode(previous, encoded, training=False, record=record)
+        return {"outputs": outputs, **record}
 
 
 class ForecastNetwork:

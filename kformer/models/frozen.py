@@ -1,4 +1,4 @@
-"""What does not train: saved with a model, and kept by its copies."""
+"""Frozen layers and weights, which are saved with a model and have the same flags in its copies."""
 
 import keras
 
@@ -8,10 +8,11 @@ FROZEN_OPTIONS = ("frozen_layers", "trainable_layers")
 
 
 def frozen_config(model):
-    """What a model's `get_config` has of its `trainable` flags: nothing where all layers train.
+    """Returns the `trainable` flags of a model for its `get_config`; empty where all layers train.
 
     A layer or weight is named only where its flag differs from that of the innermost named layer
-    around it. Around all of them everything trains; with LoRA adapters, of the weights these alone.
+    around it. Outside of all named layers every layer and weight trains; with LoRA adapters, every
+    layer and the weights of the adapters.
 
     Args:
         model: a built Keras model.
@@ -21,15 +22,15 @@ def frozen_config(model):
     """
     flags = {}
     all_train = not has_adapters(model)
-    layers, weights = _parts(model)
-    parts = [(layer, True) for layer in layers]
-    parts += [(weight, all_train or "_lora_" in weight.name) for weight in weights]
-    for part, expected in parts:
-        around = [path for path in flags if part.path.startswith(f"{path}/")]
-        if around:
-            expected = flags[max(around, key=len)]
-        if part.trainable != expected:
-            flags[part.path] = part.trainable
+    layers, weights = _layers_and_weights(model)
+    expected_flags = [(layer, True) for layer in layers]
+    expected_flags += [(weight, all_train or "_lora_" in weight.name) for weight in weights]
+    for item, expected in expected_flags:
+        outer = [path for path in flags if item.path.startswith(f"{path}/")]
+        if outer:
+            expected = flags[max(outer, key=len)]
+        if item.trainable != expected:
+            flags[item.path] = item.trainable
     config = {
         name: [path for path, trains in flags.items() if trains == value]
         for name, value in zip(FROZEN_OPTIONS, (False, True), strict=True)
@@ -45,13 +46,13 @@ def freeze_layers(model, frozen_layers=(), trainable_layers=()):
         frozen_layers: collection of str, default empty. As `frozen_config` returns them.
         trainable_layers: collection of str, default empty. As `frozen_config` returns them.
     """
-    layers, weights = _parts(model)
-    for part in (*layers, *weights):
+    layers, weights = _layers_and_weights(model)
+    for item in (*layers, *weights):
         # A layer's flag sets those of all within it, so the outer layers come first.
-        if part.path in frozen_layers:
-            part.trainable = False
-        elif part.path in trainable_layers:
-            part.trainable = True
+        if item.path in frozen_layers:
+            item.trainable = False
+        elif item.path in trainable_layers:
+            item.trainable = True
 
 
 def changing_weights(model):
@@ -63,7 +64,7 @@ def changing_weights(model):
     Returns:
         List of variables with float values.
     """
-    frozen = {id(weight) for weight in _parts(model)[1] if not weight.trainable}
+    frozen = {id(weight) for weight in _layers_and_weights(model)[1] if not weight.trainable}
     return [
         weight
         for weight in model.weights
@@ -71,7 +72,7 @@ def changing_weights(model):
     ]
 
 
-def _parts(model):
+def _layers_and_weights(model):
     """The layers of a model, outer ones first, and the weights that train unless frozen."""
     layers = model._flatten_layers(include_self=False, recursive=True)
     weights = [weight for layer in layers for weight in layer._trainable_variables]

@@ -24,8 +24,9 @@ _RECORD = contextvars.ContextVar("kformer_recorded_attention", default=None)
 
 
 def alignment_layer(model):
-    """The decoder layer that alignments are read from, and that guided alignment trains: the last
-    one; of deeper decoders the last but one, as Garg et al. found best.
+    """Returns the decoder layer that aligns: the last one, or the last but one of four or more.
+
+    Guided alignment trains it, and alignments are read from it. Garg et al. found it best.
 
     Args:
         model: `Transformer`.
@@ -81,7 +82,7 @@ def guided_recording(model):
 
 
 def alignment_loss(loss, alignment):
-    """What guided alignment adds to the loss of a step.
+    """Returns the part of a step's loss that guides the alignment.
 
     Args:
         loss: `kformer.training.MaskedCrossentropy`.
@@ -97,9 +98,9 @@ def alignment_loss(loss, alignment):
         raise ValueError(
             "A batch with alignments needs kformer.training.MaskedCrossentropy as the model's loss."
         )
-    found = (_RECORD.get() or {}).pop("cross_attention_scores", None)
-    if found is None:
+    scores = (_RECORD.get() or {}).pop("cross_attention_scores", None)
+    if scores is None:
         raise ValueError(
             "A batch with alignments needs a kformer.Transformer, whose cross-attention they guide."
         )
-    return loss.alignment_weight * loss.of_alignment(found[0][:, ALIGNMENT_HEAD], alignment)
+    return loss.alignment_weight * loss.of_alignment(scores[0][:, ALIGNMENT_HEAD], alignment)

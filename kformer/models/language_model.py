@@ -12,8 +12,7 @@ from keras import ops
 
 from kformer.layers import padding_mask, segment_mask, segment_positions
 from kformer.layers.shapes import align_right
-from kformer.models.config import DecoderArguments, DecoderConfig, check_packing
-from kformer.models.config_fields import describes
+from kformer.models.config import DecoderArguments, DecoderConfig, check_packing, describes
 from kformer.models.output import TokenOutput
 from kformer.models.sequence_model import SequenceModel
 from kformer.models.stacks import DecoderStack, token_embedding
@@ -24,7 +23,7 @@ from kformer.utils.signatures import takes
 
 
 class PromptCache(NamedTuple):
-    """What a search carries between two steps of a language model, for R rows of B prompts."""
+    """A language model's state between two steps of a search, for R rows of B prompts."""
 
     layers: Any  # a DecoderLayerCache per layer
     left_padding: Any  # int32 [R], padding in front of each row's prompt
@@ -36,7 +35,7 @@ class PromptCache(NamedTuple):
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
         left_padding, last_token = (
-            ops.take(part, rows, axis=0) for part in (self.left_padding, self.last_token)
+            ops.take(values, rows, axis=0) for values in (self.left_padding, self.last_token)
         )
         layers = tuple(layer.reorder(rows) for layer in self.layers)
         return self._replace(layers=layers, left_padding=left_padding, last_token=last_token)
@@ -212,15 +211,15 @@ class TransformerDecoder(SequenceModel):
                     f"A prompt holds {token}, which is not a token of this vocabulary of "
                     f"{self.vocabulary_size}."
                 )
-        longest, kept = self.prompt_lengths(settings)
+        longest, cut_length = self.prompt_lengths(settings)
         for index, prompt in enumerate(prompts):
             if len(prompt) > longest:
                 warnings.warn(
                     f"Prompt {index} has {len(prompt)} tokens, but the model's max_length of "
-                    f"{self.max_length} allows {longest}: only its last {kept} are read.",
+                    f"{self.max_length} allows {longest}: only its last {cut_length} are read.",
                     stacklevel=3,
                 )
-                prompts[index] = prompt[len(prompt) - kept :]
+                prompts[index] = prompt[len(prompt) - cut_length :]
         return prompts
 
     def prompt_lengths(self, settings):
@@ -235,10 +234,9 @@ class TransformerDecoder(SequenceModel):
         Returns:
             Two int, which do not count the start token.
         """
-        capacity = self._capacity(settings)
-        least = settings.least_limit
-        wanted = max(least, min(settings.max_length, self.max_length // 2))
-        return max(capacity - least, 0), max(capacity - wanted, 0)
+        capacity, shortest = self._capacity(settings), settings.least_limit
+        usual = max(shortest, min(settings.max_length, self.max_length // 2))
+        return max(capacity - shortest, 0), max(capacity - usual, 0)
 
     def continuation_limits(self, lengths, settings):
         """Returns the most tokens that may follow each prompt, as a search takes them.
@@ -271,11 +269,9 @@ class TransformerDecoder(SequenceModel):
         """
         from kformer.decoding import SearchOptions
 
-        taken = options.keys() & {"max_length", "length_ratio", "length_offset"}
-        if taken:
-            raise ValueError(
-                f"{', '.join(sorted(taken))}: max_new_tokens limits a continuation; leave this out."
-            )
+        limits = ", ".join(sorted(options.keys() & {"max_length", "length_ratio", "length_offset"}))
+        if limits:
+            raise ValueError(f"{limits}: max_new_tokens limits a continuation; leave this out.")
         unknown = options.keys() - {field.name for field in dataclasses.fields(SearchOptions)}
         if unknown:
             raise TypeError(
@@ -295,7 +291,7 @@ class TransformerDecoder(SequenceModel):
         )
 
     def encode(self, source_ids):
-        """Returns what a search begins with: the prompts, and the mask of their real tokens.
+        """Returns the prompts and the mask of their real tokens, with which a search begins.
 
         Args:
             source_ids: integer tensor `[B, S]`. Prompts, padded with `pad_id`.
@@ -390,20 +386,12 @@ class LanguageNetwork:
 
     def hidden(self, token_ids, training=None, record=None, segments=None):
         """Returns the input `[B, T, D]` of the projection for ids `[B, T]`."""
-        masks, placed = {}, {}
+        masks, positions = {}, {}
         if segments is not None:
-            masks, placed = (
-                {"attention_mask": segment_mask(segments, segments)},
-                {"positions": segment_positions(segments)},
-            )
-        hidden, _ = self.stack(
-            self.embedding(token_ids, **placed, training=training),
-            None,
-            masks,
-            training=training,
-            record=record,
-        )
-        return hidden
+            masks = {"attention_mask": segment_mask(segments, segments)}
+            positions = {"positions": segment_positions(segments)}
+        x = self.embedding(token_ids, **positions, training=training)
+        return self.stack(x, None, masks, training=training, record=record)[0]
 
     def run(self, token_ids, caches, left_padding, positions):
         """Runs ids `[R, T]` after those in the caches. Returns `[R, T, D]` and the new caches."""

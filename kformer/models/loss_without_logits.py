@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from kformer.models.base_model import BaseModel
+from kformer.models.configured_model import ConfiguredModel
 
 # The model whose current step skips the logits. It is per thread, since a strategy with several
 # devices runs the steps in one thread per device.
@@ -121,7 +121,7 @@ class SummedMetric:
         raise NotImplementedError
 
 
-class ProjectingModel(BaseModel):
+class ProjectingModel(ConfiguredModel):
     """The model's side of the protocol.
 
     A subclass whose last operation is a projection to the vocabulary sets `token_inputs`, defines
@@ -211,15 +211,15 @@ class ProjectingModel(BaseModel):
         return [] if metrics is None else keras.tree.flatten(metrics)
 
 
-def is_overridden(part, offer, methods):
+def is_overridden(instance, offer, methods):
     """Returns whether a subclass overrides a method that must match an attribute of its base.
 
     A subclass that overrides the attribute too may override the methods.
 
     Args:
-        part: model, loss or metric.
+        instance: model, loss or metric.
         offer: str. The attribute, such as `"of_projection"`.
         methods: tuple of str. The names of methods that must match it.
     """
-    owner = next(base for base in type(part).__mro__ if offer in vars(base))
-    return any(getattr(type(part), name) is not getattr(owner, name) for name in methods)
+    owner = next(base for base in type(instance).__mro__ if offer in vars(base))
+    return any(getattr(type(instance), name) is not getattr(owner, name) for name in methods)

@@ -19,16 +19,15 @@ from kformer.models.stacks import DecoderStack, EncoderStack
 
 
 class DecoderCache(NamedTuple):
-    """What a search carries between two steps of the decoder.
+    """The decoder's state between two steps of a search.
 
-    R is the number of rows of the decoder's batch, B the number of source sentences; R is a
-    multiple of B.
+    It has R rows for B source sentences; R is a multiple of B.
     """
 
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
-    # [D, V], the projection to the vocabulary, transposed in advance for backends where that is
-    # faster; with a shortlist of C tokens [D, C]; else None
+    # [D, V], the projection to the vocabulary, transposed in advance on backends where that is
+    # faster; [D, C] with a shortlist of C tokens; else None
     output_kernel: Any = None
     output_bias: Any = ()  # [C] with a shortlist; else an empty tuple
 
@@ -45,11 +44,11 @@ class DecoderCache(NamedTuple):
 
 
 class Network:
-    """The layers of a `Transformer` and the order in which data goes through them.
+    """The layers of a `Transformer`, and the order in which data goes through them.
 
-    Building the functional model, encoding, cached decoding and inspecting all run `encode` and
-    `decode`. For searches on TensorFlow and PyTorch there is a second implementation of the
-    decoder, `kformer/decoding/fast/`; `tests/decoding/fast/test_decoder.py` compares the two.
+    The functional model, encoding, cached decoding and `inspect` all run `encode` and `decode`.
+    Searches on TensorFlow and PyTorch have a second implementation of the decoder,
+    `kformer/decoding/fast/`; `tests/decoding/fast/test_decoder.py` compares the two.
 
     The network is a plain object, not a Keras model. On PyTorch a Keras model may own no layer
     before its constructor has run, but the constructor of a functional model needs the outputs.
@@ -60,7 +59,7 @@ class Network:
 
     Args:
         config: `kformer.models.config.TransformerConfig`.
-        policy: Keras dtype policy. Of the layers.
+        policy: Keras dtype policy. The policy of the layers.
     """
 
     def __init__(self, config, policy):
@@ -145,13 +144,11 @@ class Network:
             The encoder's output, float `[B, S, D]`, and the mask of real tokens, boolean `[B, S]`.
         """
         source_mask = padding_mask(source_ids, self.pad_id)  # [B, S]
-        masks, placed = {"padding_mask": source_mask}, {}
+        masks, positions = {"padding_mask": source_mask}, {}
         if segments is not None:
-            masks, placed = (
-                {"attention_mask": segment_mask(segments, segments)},
-                {"positions": segment_positions(segments)},
-            )
-        x = _embed(self.source_embedding, self.source_positions, source_ids, placed, training)
+            masks = {"attention_mask": segment_mask(segments, segments)}
+            positions = {"positions": segment_positions(segments)}
+        x = _embed(self.source_embedding, self.source_positions, source_ids, positions, training)
         return self.encoder(x, masks, training=training, record=record), source_mask
 
     def decode(
@@ -177,43 +174,34 @@ class Network:
             record: dict, default `None`. Collects hidden states and attention scores.
             cache: `DecoderCache`, default `None`. The tokens before `target_ids`.
             start_index: int or scalar tensor, default 0. The number of tokens in the cache.
-            project: bool, default True. Whether to return logits; if not, the input of the
-                projection, `[R, T, D]`.
+            project: bool, default True. Whether to return logits; otherwise the input of the
+                projection, `[R, T, D]`, without a cache alone.
             segments: pair of int32 tensors `[R, S]` and `[R, T]`, default `None`. The segments of
                 packed rows, of source and target.
-            recorded_layer: int, default `None`. With `record`, the decoder layer whose
-                cross-attention scores are all that is collected; `None` for everything.
+            recorded_layer: int, default `None`. With `record`, the decoder layer of which only the
+                cross-attention scores are collected; `None` for everything.
 
         Returns:
             Logits `[R, T, V]`; with a cache a tuple of them and the cache with the new tokens.
         """
-        masks, placed = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
+        masks, positions = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
-            masks, placed = (
-                _packed_masks(*segments, joined=not self.decoder.is_local),
-                {"positions": segment_positions(segments[1])},
-            )
-        x = _embed(self.target_embedding, self.target_positions, target_ids, placed, training)
+            masks = _packed_masks(*segments, joined=not self.decoder.is_local)
+            positions = {"positions": segment_positions(segments[1])}
+        x = _embed(self.target_embedding, self.target_positions, target_ids, positions, training)
         caches = None if cache is None else cache.layers
         recording = {"record": record, "recorded_layer": recorded_layer}
         x, caches = self.decoder(x, encoded, masks, training=training, caches=caches, **recording)
-        if not project:
-            logits = self.output.before_projection(x)
-        elif cache is None:
-            logits = self.output.project(x)
-        else:
+        if cache is not None:
             logits = self.output.project(x, cache.output_kernel, cache.output_bias)
-        return (
-            logits
-            if cache is None
-            else (logits, cache._replace(layers=caches, source_mask=source_mask))
-        )
+            return logits, cache._replace(layers=caches, source_mask=source_mask)
+        return self.output.project(x) if project else self.output.before_projection(x)
 
 
 def _packed_masks(source_segments, target_segments, joined):
     """The masks of the decoder layers for packed rows, made once for all layers.
 
-    If `joined`, the causal mask is part of them; else the layers apply their own.
+    With `joined`, the causal mask is part of them; otherwise each layer applies its own.
     """
     length = keras.ops.shape(target_segments)[1]
     mask = segment_mask(target_segments, target_segments)
@@ -224,8 +212,8 @@ def _packed_masks(source_segments, target_segments, joined):
     }
 
 
-def _embed(embedding, positions, ids, placed, training):
-    """Embeds ids; `placed` has the arguments that set their positions."""
-    if positions is None:
-        return embedding(ids, **placed, training=training)
-    return positions(embedding(ids, training=training), **placed, training=training)
+def _embed(embedding, position_layer, ids, positions, training):
+    """Embeds ids; `positions` are the arguments that set their positions."""
+    if position_layer is None:
+        return embedding(ids, **positions, training=training)
+    return position_layer(embedding(ids, training=training), **positions, training=training)

@@ -65,7 +65,7 @@ class TokenOutput:
         return self.bias(logits) if isinstance(bias, tuple) else logits + bias
 
     def before_projection(self, x):
-        """Returns what the table of `table()` projects to logits.
+        """Returns the hidden states that the table of `table()` projects to logits.
 
         Args:
             x: float tensor `[..., D]`. Hidden states.
@@ -75,11 +75,9 @@ class TokenOutput:
             where the last number is 1.
         """
         x = self._scaled(x)
-        return (
-            x
-            if self.bias is None
-            else keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
-        )
+        if self.bias is None:
+            return x
+        return keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
 
     def _scaled(self, x):
         return x if self._scale is None else x * self._scale
@@ -88,8 +86,8 @@ class TokenOutput:
         """Returns the projection as a matrix, computed once for all steps of a search.
 
         Args:
-            tokens: int array `[C]` or `None`, default `None`. The tokens whose logits are wanted;
-                `None` for all.
+            tokens: int array `[C]` or `None`, default `None`. The tokens of the logits; `None` for
+                all.
 
         Returns:
             Float tensor `[D, C]`. For all tokens it is `[D, V]` on TensorFlow, where a product with
@@ -108,10 +106,7 @@ class TokenOutput:
         return ops.transpose(ops.cast(table, self.embedding.compute_dtype))
 
     def bias_of(self, tokens):
-        """Returns the bias `[C]` of the given tokens.
-
-        It is an empty tuple if there is no bias or `tokens` is `None`.
-        """
+        """Returns the bias `[C]` of some tokens; `()` without a bias, or if `tokens` is `None`."""
         if tokens is None or self.bias is None:
             return ()
         return keras.ops.cast(
@@ -119,10 +114,7 @@ class TokenOutput:
         )
 
     def table(self):
-        """Returns the projection as a table `[V, D]` in the compute dtype.
-
-        With an output bias it is `[V, D + 1]`.
-        """
+        """Returns the projection in the compute dtype, `[V, D]`; with a bias `[V, D + 1]`."""
         ops = keras.ops
         if self.projection is None:
             table = ops.cast(self.embedding.embeddings, self.embedding.compute_dtype)

@@ -8,9 +8,7 @@ from keras import ops
 from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
-from kformer.models.frozen import FROZEN_OPTIONS, freeze_layers, frozen_config
 from kformer.models.guided_alignment import alignment_loss, recording_attention
-from kformer.models.lora import enable_lora
 from kformer.models.loss_without_logits import ProjectingModel
 from kformer.models.several_devices import check_devices
 from kformer.utils.backend import num_replicas
@@ -213,8 +211,8 @@ class SequenceModel(ProjectingModel):
 
     def _add_layer_losses(self, loss):
         """The loss plus those of the layers (regularizers)."""
-        for part in self.losses:
-            loss = loss + ops.cast(self._aggregate_additional_loss(part), "float32")
+        for layer_loss in self.losses:
+            loss = loss + ops.cast(self._aggregate_additional_loss(layer_loss), "float32")
         return loss
 
     def with_dropout(self, *, seed=None, **rates):
@@ -274,11 +272,11 @@ class SequenceModel(ProjectingModel):
                 without a name.
         """
         copy = type(self).from_config({**self.get_config(), **changes})
-        own = {weight.path: weight for weight in self.weights}
+        weights = {weight.path: weight for weight in self.weights}
         for weight in copy.weights:
-            if weight.path in own:
+            if weight.path in weights:
                 # A copy: on JAX a training deletes the arrays that it begins with.
-                weight.assign(ops.copy(own[weight.path]))
+                weight.assign(ops.copy(weights[weight.path]))
             # A dropout layer has a counter only if its rate is above 0.
             elif not keras.backend.is_int_dtype(weight.dtype):
                 raise ValueError(
@@ -286,27 +284,6 @@ class SequenceModel(ProjectingModel):
                     "name is called otherwise in each model, so name the layers of a subclass."
                 )
         return copy
-
-    def get_config(self):
-        return {
-            **self.config.to_dict(),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": self.policy_name,
-            **({} if self.lora is None else {"lora": list(self.lora)}),
-            **frozen_config(self),
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        lora = config.pop("lora", None)
-        frozen = {name: config.pop(name, ()) for name in FROZEN_OPTIONS}
-        model = cls(**config)
-        if lora is not None:
-            enable_lora(model, *lora)
-        freeze_layers(model, **frozen)
-        return model
 
 
 def checked_inputs(model, inputs, axes):
@@ -348,7 +325,7 @@ def _soft_targets(inputs):
 def _twice(data):
     """A batch with its rows repeated once: `[B, ...]` -> `[2 B, ...]`."""
     return keras.tree.map_structure(
-        lambda part: None if part is None else ops.concatenate([part, part]), data
+        lambda rows: None if rows is None else ops.concatenate([rows, rows]), data
     )
 
 
@@ -362,26 +339,26 @@ def _has_own_arguments(metric):
     return False
 
 
-def _with_pad_id(parts, pad_id):
+def _with_pad_id(structure, pad_id):
     """Losses and metrics, nested, with a copy that has the `pad_id` for each whose own is `None`.
 
     A metric's copy has variables of its own, so that models do not add to each other's sums.
     """
     copies = {}
 
-    def completed(part):
-        if getattr(part, "pad_id", 0) is not None:
-            return part
-        if id(part) not in copies:
-            if isinstance(part, keras.metrics.Metric) and not _has_own_arguments(part):
-                copies[id(part)] = copy = type(part).from_config(part.get_config())
+    def completed(instance):
+        if getattr(instance, "pad_id", 0) is not None:
+            return instance
+        if id(instance) not in copies:
+            if isinstance(instance, keras.metrics.Metric) and not _has_own_arguments(instance):
+                copies[id(instance)] = copy = type(instance).from_config(instance.get_config())
                 copy.pad_id = pad_id
-            elif isinstance(part, keras.metrics.Metric):
-                part.pad_id, copies[id(part)] = pad_id, part
+            elif isinstance(instance, keras.metrics.Metric):
+                instance.pad_id, copies[id(instance)] = pad_id, instance
             else:
                 # Not by copy.copy: Keras overrides it to save and load the object.
-                copies[id(part)] = copy = object.__new__(type(part))
-                copy.__dict__.update(part.__dict__, pad_id=pad_id)
-        return copies[id(part)]
+                copies[id(instance)] = copy = object.__new__(type(instance))
+                copy.__dict__.update(instance.__dict__, pad_id=pad_id)
+        return copies[id(instance)]
 
-    return keras.tree.map_structure(completed, parts)
+    return keras.tree.map_structure(completed, structure)

@@ -1,4 +1,4 @@
-"""Stacks of encoder and of decoder layers, with the norm after the last layer."""
+"""Stacks of encoder and of decoder layers, each with the norm after its last layer."""
 
 import dataclasses
 
@@ -41,7 +41,7 @@ def token_embedding(config, policy):
 
 
 class Stack:
-    """What both stacks share: their layers, and the positions that act within attention.
+    """The base of both stacks: their layers, and the positions that act within attention.
 
     A plain object, because a Keras model on PyTorch may own no layer before its constructor has
     run.
@@ -76,14 +76,18 @@ class Stack:
             }
             self.layers.append(self.layer_class(**options, dtype=policy))
         self.is_local = config.attention_kind == "local"
-        self._band = None
+        self._band = {}
         if self.is_local:
             self._band = {
                 "window": config.attention_window,
                 "dilation": config.attention_dilation,
                 "is_causal": not self.bidirectional,
             }
-        self.norm = self._norm(config, policy)
+        self.norm = None
+        if config.normalize_first if config.final_norm is None else config.final_norm:
+            name = f"{self.label}_norm"
+            epsilon = config.layer_norm_epsilon
+            self.norm = make_norm(config.normalization, epsilon, dtype=policy, name=name)
         self._alibi_heads = config.num_heads if config.position_encoding == "alibi" else None
         self.relative_bias = None
         if config.position_encoding == "t5":
@@ -97,42 +101,28 @@ class Stack:
                 name=f"{self.label}_relative_bias",
             )
 
-    def _norm(self, config, policy):
-        """The norm after the last layer, or `None`; pre-norm needs it."""
-        wanted = config.normalize_first if config.final_norm is None else config.final_norm
-        if not wanted:
-            return None
-        return make_norm(
-            config.normalization,
-            config.layer_norm_epsilon,
-            dtype=policy,
-            name=f"{self.label}_norm",
-        )
-
     def attention_bias(self, x, cache=None, scores=False):
-        """Computes what every layer adds to the scores of its self-attention.
+        """Computes the bias that every layer adds to the scores of its self-attention.
 
         Args:
             x: float tensor `[R, T, D]`. The input of the first layer.
             cache: cache of the first layer's self-attention, default `None`.
-            scores: bool, default False. Whether attention scores are to be returned, for which
-                local attention computes all pairs and not only its band.
+            scores: bool, default False. Whether the layers return attention scores: then local
+                attention computes all pairs, not only its band.
 
         Returns:
-            Float tensor `[N, T, S]`, or `None` if nothing is added. With a cache, S is its number
-            of slots. For local attention T and S are those of a block, as in `band_distances`.
+            Float tensor `[N, T, S]`, or `None` for no bias. With a cache, S is its number of slots.
+            For local attention T and S are those of a block, as in `band_distances`.
         """
         if self._alibi_heads is None and self.relative_bias is None:
             return None
         if cache is not None:
             distance = cache.distances(keras.ops.shape(x)[1])
         else:
-            distance = self._distances(x, {} if self._band is None or scores else self._band)
-        return (
-            alibi_bias(self._alibi_heads, distance)
-            if self.relative_bias is None
-            else self.relative_bias(distance)
-        )
+            distance = self._distances(x, {} if scores else self._band)
+        if self.relative_bias is None:
+            return alibi_bias(self._alibi_heads, distance)
+        return self.relative_bias(distance)
 
     def _distances(self, x, band):
         """The distances of `attention_bias` without a cache."""
@@ -200,8 +190,8 @@ class DecoderStack(Stack):
             training: bool, default `None`.
             record: dict, default `None`. Collects hidden states and attention scores.
             caches: tuple with a cache per layer, default `None`.
-            recorded_layer: int, default `None`. With `record`: the only layer to collect from, and
-                of it the scores of its cross-attention alone.
+            recorded_layer: int, default `None`. With `record`: the only layer to collect from; only
+                the scores of its cross-attention are collected.
 
         Returns:
             Float tensor `[R, T, D]`, and a tuple of the new caches; `None` if none were given.
@@ -211,7 +201,7 @@ class DecoderStack(Stack):
         bias = self.attention_bias(
             x, None if caches is None else caches[0].self_attention, scores=hidden is not None
         )
-        found = []
+        new_caches = []
         for index, layer in enumerate(self.layers):
             is_recorded = record is not None and recorded_layer in (None, index)
             x = layer(
@@ -225,7 +215,7 @@ class DecoderStack(Stack):
             )
             if caches is not None:
                 *x, layer_cache = x
-                found.append(layer_cache)
+                new_caches.append(layer_cache)
                 x = x[0] if len(x) == 1 else x
             if is_recorded:
                 x, scores = x
@@ -236,7 +226,7 @@ class DecoderStack(Stack):
                 if cross_scores is not None:
                     append(record, "cross_attention_scores", cross_scores)
                 append(hidden, "decoder_hidden_states", x)
-        return self._finish(x), None if caches is None else tuple(found)
+        return self._finish(x), None if caches is None else tuple(new_caches)
 
 
 def append(record, key, value):

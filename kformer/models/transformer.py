@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import keras
 from keras import ops
 
-from kformer.models.config import TransformerArguments, TransformerConfig, check_packing
-from kformer.models.config_fields import describes
+from kformer.models.config import TransformerArguments, TransformerConfig, check_packing, describes
 from kformer.models.guided_alignment import guided_recording
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
@@ -247,15 +246,15 @@ class Transformer(SequenceModel):
         return self.network.output.table()
 
     def _segments(self, inputs):
-        """The source's segments, and those of both sides as a pair; `None` twice if unpacked."""
-        given = [inputs[key] for key in ("source_segments", "target_segments") if key in inputs]
-        if not given:
+        """Returns (source segments, both), or `(None, None)` for unpacked rows."""
+        names = [name for name in ("source_segments", "target_segments") if name in inputs]
+        if not names:
             return None, None
-        if len(given) == 1:
+        if len(names) == 1:
             raise ValueError(
                 "Packed rows need the segments of both sides: give source_segments and "
                 "target_segments, or neither."
             )
         check_packing(self.config.to_dict())
-        pair = tuple(ops.cast(part, "int32") for part in given)
-        return pair[0], pair
+        segments = tuple(ops.cast(inputs[name], "int32") for name in names)
+        return segments[0], segments

@@ -1,12 +1,11 @@
 """The fast decoder: a second form of the mathematics of a `Transformer`, for search alone.
 
 The layers of `kformer.layers` serve every use: training, masks of any rank, scores, several new
-tokens at once. A search needs one token per row and no mask but the source's. So its tensors are
-matrices `[R, D]` here, what does not change from step to step is computed once, and padding of the
-source is computed in attention alone. What the layers compute is repeated here in other words: a
-change of a layer's mathematics has to be made here, too. `tests/decoding/fast/test_decoder.py`
-compares the two for every option of a model that is accepted here; `eligibility.py` decides which
-those are.
+tokens at once. A search needs one token per row and no mask but the source's. So tensors here are
+matrices `[R, D]`, constants of a search are computed once, and padding of the source takes part in
+attention alone. A change of a layer's mathematics has to be made here, too.
+`tests/decoding/fast/test_decoder.py` compares the two for every option of a model that
+`eligibility.py` accepts.
 
 Shape letters: B sentences, S source length, P real tokens of all sources, R rows (sentences times K
 beams), D hidden size, N heads, H head size, T tokens so far, V vocabulary.
@@ -129,7 +128,7 @@ class Encoded(NamedTuple):
 
 
 class FastCache(NamedTuple):
-    """What the decoder carries from step to step."""
+    """The decoder's state, carried from step to step."""
 
     keys: Any  # of each layer, [R, N, T, H]
     values: Any
@@ -143,7 +142,7 @@ class FastCache(NamedTuple):
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
         keys, values = (
-            tuple(take(part, rows) for part in parts) for parts in (self.keys, self.values)
+            tuple(take(array, rows) for array in arrays) for arrays in (self.keys, self.values)
         )
         return self._replace(keys=keys, values=values)
 
@@ -213,14 +212,14 @@ class FastNetwork:
         factors = heads.rotary_factors(length)
         for layer in weights.encoder:
             attention = layer.self_attention
-            before = Encoded(self._before(attention, x), indices, mask)
-            parts = self._by_head(before, attention.inputs, 3, heads)
-            query, key, value = fast.unstack(parts, 3)
+            inputs = Encoded(self._sublayer_input(attention, x), indices, mask)
+            projected = self._by_head(inputs, attention.inputs, 3, heads)
+            query, key, value = fast.unstack(projected, 3)
             query, key = self._rotate(query, factors), self._rotate(key, factors)
             context = fast.attend(query, key, value, heads.scale, bias)  # [B, N, S, H]
             context = fast.transpose(context, (0, 2, 1, 3))
             context = take(fast.reshape(context, (-1, heads.count * heads.size)), computed)
-            x = self._after(attention, x, fast.product(context, *attention.output))
+            x = self._add(attention, x, fast.product(context, *attention.output))
             x = self._feed_forward(layer.feed_forward, x)
         return Encoded(self._normalize(x, weights.encoder_norm), indices, mask)
 
@@ -272,25 +271,27 @@ class FastNetwork:
         keys, values = list(cache.keys), list(cache.values)
         for number, layer in enumerate(weights.decoder):
             attention = layer.self_attention
-            query, key, value = self._heads_of_tokens(self._before(attention, x), attention.inputs)
+            query, key, value = self._heads_of_tokens(
+                self._sublayer_input(attention, x), attention.inputs
+            )
             query, key = self._rotate(query, factors), self._rotate(key, factors)
             keys[number] = fast.extend(keys[number], key, index)
             values[number] = fast.extend(values[number], value, index)
             context = fast.attend_cache(query, keys[number], values[number], scale, index)
-            x = self._after(attention, x, fast.product(context, *attention.output))
+            x = self._add(attention, x, fast.product(context, *attention.output))
 
             attention = layer.cross_attention
-            query = fast.product(self._before(attention, x), *attention.inputs)
+            query = fast.product(self._sublayer_input(attention, x), *attention.inputs)
             key, value = cross[2 * number : 2 * number + 2]
             context = fast.attend_source(query, key, value, cache.bias, self._width)
-            x = self._after(attention, x, fast.product(context, *attention.output))
+            x = self._add(attention, x, fast.product(context, *attention.output))
             x = self._feed_forward(layer.feed_forward, x)
         x = self._normalize(x, weights.decoder_norm)
         logits = fast.project(x, weights.projection, cache.projection, weights.output_bias)
         return logits, cache._replace(keys=tuple(keys), values=tuple(values))
 
     def source_attention(self, source_ids, target_ids):
-        """Where each token of given translations looks.
+        """The cross-attention of given translations.
 
         Args:
             source_ids: int32 `[B, S]`, padded.
@@ -303,43 +304,43 @@ class FastNetwork:
         """
         fast, heads, encoded = self._fast, self._heads, self.encode(source_ids)
         sentences, length = ops.shape(target_ids)
-        places = ops.arange(sentences * length, dtype="int32")
+        indices = ops.arange(sentences * length, dtype="int32")
         is_seen = ops.arange(length)[:, None] >= ops.arange(length)
         causal, bias = ops.where(is_seen, 0.0, MASKED), self._bias(encoded.mask)
-        tokens = Encoded(None, places, ops.ones_like(target_ids, dtype="bool"))
-        x, factors = self._embed_tokens(fast.reshape(target_ids, (-1,)), places, length)
-        found = []
+        tokens = Encoded(None, indices, ops.ones_like(target_ids, dtype="bool"))
+        x, factors = self._embed_tokens(fast.reshape(target_ids, (-1,)), indices, length)
+        probabilities = []
         for layer in self._weights.decoder:
             attention = layer.self_attention
-            rows = tokens._replace(rows=self._before(attention, x))
+            rows = tokens._replace(rows=self._sublayer_input(attention, x))
             query, key, value = fast.unstack(self._by_head(rows, attention.inputs, 3, heads), 3)
             query, key = self._rotate(query, factors), self._rotate(key, factors)
             x = self._attended(attention, x, query, key, value, causal)
             attention = layer.cross_attention
-            rows = tokens._replace(rows=self._before(attention, x))
+            rows = tokens._replace(rows=self._sublayer_input(attention, x))
             (query,) = fast.unstack(self._by_head(rows, attention.inputs, 1, heads), 1)
             key, value = fast.unstack(self._by_head(encoded, attention.source, 2, heads), 2)
             scores = ops.matmul(query * heads.scale, ops.transpose(key, (0, 1, 3, 2)))
-            found.append(ops.softmax(scores + bias))
+            probabilities.append(ops.softmax(scores + bias))
             x = self._attended(attention, x, query, key, value, bias)
             x = self._feed_forward(layer.feed_forward, x)
-        return ops.stack(found, axis=1)
+        return ops.stack(probabilities, axis=1)
 
     def _attended(self, weights, x, query, key, value, bias):
         """An attention sub-layer after its heads' queries, keys and values `[B, N, T, H]`."""
         context = self._fast.attend(query, key, value, self._heads.scale, bias)
         context = self._fast.transpose(context, (0, 2, 1, 3))
         rows = self._fast.reshape(context, (-1, self._heads.count * self._heads.size))
-        return self._after(weights, x, self._fast.product(rows, *weights.output))
+        return self._add(weights, x, self._fast.product(rows, *weights.output))
 
     # Embeddings and positions.
 
-    def _embed_tokens(self, ids, places, length):
+    def _embed_tokens(self, ids, indices, length):
         """Vectors `[B T, D]` of whole sentences of a length, and their rotary factors."""
         x = self._embed(ids, self._weights.target_table, self._target_embedding)
         factors, positions = self._heads.rotary_factors(length), self._positions(length)
         if factors is None and not isinstance(positions, tuple):
-            x = x + take(positions, places % length)
+            x = x + take(positions, indices % length)
         return self._normalize(x, self._weights.target_norm), factors
 
     def _embed_source(self, ids, computed, length):
@@ -367,11 +368,11 @@ class FastNetwork:
 
     def _positions(self, steps):
         """`FastCache.positions` of at most `steps` tokens."""
-        held = self._target_positions
-        if held.position_encoding == "learned":
-            return ops.convert_to_tensor(held.position_embeddings)
-        if held.position_encoding is not None:
-            return held.position_vectors(steps, self._hidden_dim, 0)
+        layer = self._target_positions
+        if layer.position_encoding == "learned":
+            return ops.convert_to_tensor(layer.position_embeddings)
+        if layer.position_encoding is not None:
+            return layer.position_vectors(steps, self._hidden_dim, 0)
         factors = self._heads.rotary_factors(steps)
         return () if factors is None else ops.concatenate(factors, axis=-1)
 
@@ -387,20 +388,20 @@ class FastNetwork:
     def _normalize(self, x, norm):
         return x if norm is None else self._fast.layer_norm(x, *norm)
 
-    def _before(self, weights, x):
+    def _sublayer_input(self, weights, x):
         """The input of a sub-layer."""
         return self._fast.layer_norm(x, *weights.norm) if self._normalize_first else x
 
-    def _after(self, weights, x, output):
+    def _add(self, weights, x, output):
         """The residual connection after a sub-layer."""
         x = x + output
         return x if self._normalize_first else self._fast.layer_norm(x, *weights.norm)
 
     def _feed_forward(self, weights, x):
-        hidden = self._fast.product(self._before(weights, x), *weights.intermediate)
+        hidden = self._fast.product(self._sublayer_input(weights, x), *weights.intermediate)
         hidden = self._fast.activate(hidden, weights.activation)
         is_positive = weights.activation == "relu"
-        return self._after(weights, x, self._fast.product(hidden, *weights.output, is_positive))
+        return self._add(weights, x, self._fast.product(hidden, *weights.output, is_positive))
 
     def _heads_of_tokens(self, x, linear):
         """Queries, keys and values `[R, N, 1, H]` of one token per row `[R, D]`."""

@@ -24,11 +24,10 @@ def has_fast_ops():
 
 
 def why_not_fast(model):
-    """Why `FastDecoder` is not used for a model.
+    """Returns why `FastDecoder` cannot run a model.
 
-    It runs a `Transformer` as in the paper, or as published descendants are, or with rotary
-    positions, of this package's own layers in float32. A layer of another class may compute
-    anything.
+    It runs a `Transformer` of this package's own layers in float32: the paper's, its published
+    descendants, or one with rotary positions. A layer of another class may compute anything.
 
     Args:
         model: a model.
@@ -48,26 +47,25 @@ def why_not_fast(model):
         return f"the model computes in {model.policy_name}"
     if model.lora is not None:
         return "the model has LoRA adapters"
-    variants = variants_of(model.config.to_dict(), known=("rope",))
+    variants = variants_of(model.config.to_dict(), supported=("rope",))
     if variants:
         return f"the model has {', '.join(variants)}"
-    return _foreign_part(model.network)
+    return _foreign_layer(model.network)
 
 
-def _foreign_part(network):
+def _foreign_layer(network):
     """The first layer of a network that is not exactly this package's own, in words, or `None`."""
     for layer, kind in _kinds(network):
         if layer is not None and type(layer) is not kind:
             return f"{layer.path} is of the class {type(layer).__name__}"
     # A quantized or adapted Dense is one of Keras's own, but has more to it than its kernel.
     stacks = (*network.encoder_layers, *network.decoder_layers)
-    forward = [layer.feed_forward for layer in stacks]
-    dense = [part for each in forward for part in (each.intermediate, each.output_projection)]
-    for part in filter(None, (*dense, network.output_projection)):
-        if part.quantization_mode is not None:
-            return f"{part.path} is quantized"
-        if part.lora_enabled:
-            return f"{part.path} has an adapter"
+    maps = [dense for layer in stacks for dense in layer.feed_forward.maps().values()]
+    for dense in filter(None, (*maps, network.output_projection)):
+        if dense.quantization_mode is not None:
+            return f"{dense.path} is quantized"
+        if dense.lora_enabled:
+            return f"{dense.path} has an adapter"
     return None
 
 

@@ -151,8 +151,7 @@ def _attention(layer, attention, norm, fast, source_factors=None):
 
 
 def _feed_forward(layer, fast):
-    part = layer.feed_forward
-    inner, outer = part.intermediate, part.output_projection
+    inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
     norm, inputs = _norm_and_inputs(layer, layer.feed_forward_norm, inner.kernel, inner.bias, fast)
     output = _linear(outer.kernel, outer.bias, fast)
-    return FeedForwardWeights(inputs, output, part.activation, norm)
+    return FeedForwardWeights(inputs, output, layer.feed_forward.activation, norm)
