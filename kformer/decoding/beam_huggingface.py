@@ -1,5 +1,4 @@
-"""Beam search as Hugging Face's `generate` runs it, so that an imported model generates the same
-text here.
+"""Beam search by the rules of Hugging Face's `generate`, for the same texts of an imported model.
 
 It differs from `beam_search`:
 

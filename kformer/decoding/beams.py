@@ -14,7 +14,7 @@ from kformer.utils.backend import pick, row_offsets, stable_top_k, take
 
 
 class BeamState(NamedTuple):
-    """What a beam search knows after `length` steps.
+    """The state of a beam search after `length` steps.
 
     Both sets of hypotheses are sorted, best first. An entry without a hypothesis scores minus
     infinity.
@@ -35,7 +35,7 @@ class BeamState(NamedTuple):
 
 
 class BeamResult(NamedTuple):
-    """What a beam search returns; hypotheses are sorted by rank, best first."""
+    """The result of a beam search; hypotheses are sorted by rank, best first."""
 
     ids: Any  # int32 [B, K, L]
     scores: Any  # float32 [B, K]; minus infinity where there is no hypothesis

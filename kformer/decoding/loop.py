@@ -1,5 +1,4 @@
-"""The loop of every search: step by step until all sentences are done, and without the rows of the
-sentences that are.
+"""The loop of every search, which drops the rows of sentences that are done.
 
 A batch takes as many steps as its slowest sentence, but need not compute the others until then.
 Where shapes may change (TensorFlow and PyTorch), the loop pauses each time that a share of its
@@ -23,7 +22,7 @@ _SHARE = 4
 
 
 class Shrinking(NamedTuple):
-    """What the loop over pauses carries."""
+    """The state of the loop over pauses."""
 
     indices: Any  # int32 [C], the sentences that remain
     results: Any  # tuple of tensors [B, ...]

@@ -33,7 +33,7 @@ class Sampling(NamedTuple):
 
 
 class SampleState(NamedTuple):
-    """What the search knows after `length` steps."""
+    """The state of a search after `length` steps."""
 
     length: Any  # int32 scalar
     last: Any  # int32 [R], the previous token
@@ -49,7 +49,7 @@ class SampleState(NamedTuple):
 
 
 class SampleResult(NamedTuple):
-    """What `sample` returns."""
+    """The result of `sample`."""
 
     ids: Any  # int32 [R, L]
     scores: Any  # float32 [R]

@@ -1,8 +1,9 @@
-"""What a decoder keeps between two steps, so that no token is computed twice.
+"""The state of a decoder between two steps, so that no token is computed twice.
 
-A cache is passed in and returned, never stored in a layer: the same model can serve many searches
-at once, and a loop of any backend can carry it (all classes are tuples of tensors). R counts the
-rows of the decoder's batch: sentences times beams. N heads, H head size, S keys.
+A cache is passed in and returned, never stored in a layer: one model can serve many searches at
+once, and a loop of any backend can carry it (all classes are tuples of tensors).
+
+Shape letters: R rows of the decoder's batch (sentences times beams), N heads, H head size, S keys.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from kformer.layers.relative_positions import distances
 class KeyValueCache(NamedTuple):
     """Keys and values of the tokens so far; grows with each step.
 
-    It is the faster layout where a shape may change inside a loop (PyTorch, a plain TensorFlow
+    This layout is faster where a shape may change inside a loop (PyTorch, a plain TensorFlow
     graph).
     """
 
@@ -30,7 +31,7 @@ class KeyValueCache(NamedTuple):
 
     @property
     def length(self):
-        """Number of tokens held."""
+        """The number of tokens in the cache."""
         return ops.shape(self.key)[2]
 
     def append(self, key, value):
@@ -44,7 +45,7 @@ class KeyValueCache(NamedTuple):
         return KeyValueCache(ops.take(self.key, rows, axis=0), ops.take(self.value, rows, axis=0))
 
     def view(self):
-        """Keys, values, both `[R, N, S, H]`. Every slot is filled."""
+        """Keys and values, both `[R, N, S, H]`. Every slot is filled."""
         return self.key, self.value
 
     def causal_mask(self, query_length):
@@ -64,8 +65,9 @@ class KeyValueCache(NamedTuple):
 class StaticKeyValueCache(NamedTuple):
     """Keys and values of the tokens so far, in arrays of a fixed length.
 
-    The first `length` slots are filled; the causal mask hides the others. This is the layout for
-    compilers that do not let a shape change inside a loop (JAX, XLA)."""
+    The first `length` slots are filled; the causal mask hides the others. Compilers that do not let
+    a shape change inside a loop (JAX, XLA) need this layout.
+    """
 
     key: Any  # [R, N, S, H]
     value: Any  # [R, N, S, H]
@@ -93,7 +95,7 @@ class StaticKeyValueCache(NamedTuple):
         )
 
     def view(self):
-        """Keys, values, both `[R, N, S, H]`, the unfilled slots included."""
+        """Keys and values, both `[R, N, S, H]`, the unfilled slots included."""
         return self.key, self.value
 
     def causal_mask(self, query_length):
@@ -110,7 +112,8 @@ class CrossAttentionCache(NamedTuple):
 
     It has one row per sentence (B), even if the decoder has one row per beam. The beams of a
     sentence become queries of one attention, so nothing is repeated, and reordering beams changes
-    nothing here."""
+    nothing here.
+    """
 
     key: Any  # [B, N, S, H]
     value: Any  # [B, N, S, H]

@@ -17,7 +17,7 @@ class Dropout(ReadsLists):
 
     The number of calls is a weight (`step`, not trainable). So a saved model continues the sequence
     of masks exactly, on the same backend or on another: the masks of all three backends are the
-    same, bit for bit. The elements that are kept are scaled up (inverted dropout).
+    same, bit for bit. The remaining elements are scaled up (inverted dropout).
 
     Args:
         rate: float in `[0, 1)`. The share of the elements that are set to zero. It is rounded to a
@@ -65,8 +65,8 @@ class Dropout(ReadsLists):
         self.built = True
 
     def load_own_variables(self, store):
-        # A layer with the rate 0 has no counter. Such weights leave the counter as it is, and such
-        # a layer reads none, so that models which differ in a rate alone share their weights.
+        # A layer with the rate 0 has no counter. Models that differ in a rate alone share their
+        # weights: a file without a counter leaves it as it is, and a layer without one reads none.
         if bool(len(store)) == (self.rate > 0):
             super().load_own_variables(store)
 

@@ -106,7 +106,7 @@ class ResidualLayer(ReadsLists):
         )
 
     def _make_residual(self, sublayer):
-        """The norm, the dropout and the stochastic depth (`None` at the rate 0) of a sub-layer."""
+        """The norm, the dropout and the stochastic depth (`None` at rate 0) around a sub-layer."""
         options, dtype = self.options, self.dtype_policy
         norm = make_norm(
             options.normalization, options.layer_norm_epsilon, dtype=dtype, name=f"{sublayer}_norm"

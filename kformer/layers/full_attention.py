@@ -119,7 +119,7 @@ def _by_scores(query, key, value, scale, mask, bias, dropout):
 
 
 def prefers_fused(query, key_length, training):
-    """Whether the backend's kernel is faster.
+    """Returns whether the backend's kernel is faster.
 
     Args:
         query: float tensor `[B, N, T, H]`.
@@ -163,7 +163,7 @@ def _ungrouped(x, num_heads, length):
 
 
 class AttentionCall(NamedTuple):
-    """Arguments of one call of an attention layer, beside queries, keys and values."""
+    """The arguments of one call of an attention layer, without queries, keys and values."""
 
     mask: Any = None  # boolean, broadcastable to [B, N, T, S]
     padding: Any = None  # boolean [B, S], True at real keys
@@ -177,8 +177,8 @@ class AttentionCall(NamedTuple):
 class FullAttention:
     """Every query attends to every key.
 
-    The kinds of attention (this, `LocalAttention`, `LinearAttention`) have one interface. Their
-    argument `layer` is the `MultiHeadAttention` that they belong to.
+    The three kinds of attention (`FullAttention`, `LocalAttention`, `LinearAttention`) have one
+    interface. Their argument `layer` is their `MultiHeadAttention`.
     """
 
     def init_cache(self, layer, rows, max_length=None):
@@ -196,7 +196,7 @@ class FullAttention:
             query: float tensor `[B, N, T, H]`.
             key: float tensor `[B, G, S, H]`.
             value: float tensor `[B, G, S, H]`.
-            cache: what `init_cache` or an earlier call returned, a `CrossAttentionCache`, or
+            cache: the result of `init_cache` or of an earlier call, a `CrossAttentionCache`, or
                 `None`.
             call: `AttentionCall`.
 

@@ -79,11 +79,11 @@ class MultiHeadAttention(ReadsLists):
             takes `[N, window, 3 window]`, the bias of `band_distances`.
         use_causal_mask: bool, default False. Whether a query sees no later key. A self-attention
             cache implies it; positions count from the cache's first token.
-        cache: default `None`. For self-attention what `init_cache` or an earlier call returned,
-            with the tokens before `query`; for cross-attention what `compute_cache` returned, in
+        cache: default `None`. For self-attention the result of `init_cache` or of an earlier call,
+            with the tokens before `query`; for cross-attention the result of `compute_cache`, in
             place of `value`. Neighbouring rows of `query` (beams) may share a row of it.
-        return_attention_scores: bool, default False. Whether to return the probabilities, too. All
-            are computed then, for every kind.
+        return_attention_scores: bool, default False. Whether to return the probabilities, too. Then
+            every kind computes all of them.
         training: bool, default `None`.
         mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), passed by
             Keras. A mask on the keys acts as padding; one on the queries alone has no effect.
