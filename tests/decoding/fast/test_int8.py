@@ -14,7 +14,7 @@ import kformer
 from kformer.decoding.fast.decoder import FastNetwork, backend_ops, ops_in
 from kformer.decoding.fast.ops_stored import stored_ops
 from kformer.decoding.fast.ops_torch_stored import Int8TorchOps
-from kformer.translating.translation import padded
+from kformer.utils.rows import pad_rows
 from tests.export.saved_model.test_export import FROZEN_RUN
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no fast decoder")
@@ -310,7 +310,7 @@ def test_logits_do_not_depend_on_the_other_texts():
             found.append(step)
         return tf.stack(found, axis=1)
 
-    together = logits(padded(rows, translator.model.pad_id)).numpy()
+    together = logits(pad_rows(rows, translator.model.pad_id)).numpy()
     for number, row in enumerate(rows):
         alone = logits(np.array([row], "int32")).numpy()
         assert np.array_equal(alone, together[width * number : width * (number + 1)])
