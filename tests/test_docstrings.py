@@ -19,8 +19,9 @@ pytestmark = pytest.mark.any_backend(quickest="torch")
 
 
 def docstrings():
-    """(name, path, first line, text) of every docstring in the package."""
-    for path in sorted((ROOT / "kformer").rglob("*.py")):
+    """(name, path, first line, text) of every docstring in the packages."""
+    packages = (ROOT / "kformer", ROOT / "kformer_options")
+    for path in sorted(path for package in packages for path in package.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
         def visit(node, name, path=path):

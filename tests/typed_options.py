@@ -31,7 +31,7 @@ def wrong_options() -> None:
     TrainOptions(dropot=0.1)  # type: ignore[call-arg]
     TrainOptions(epochs="many")  # type: ignore[arg-type]
     TrainOptions("a", "b", teachers=3)  # type: ignore[arg-type]
-    TrainOptions().dropot  # type: ignore[attr-defined]
+    print(TrainOptions().dropot)  # type: ignore[attr-defined]
     SearchOptions(beamsize=4)  # type: ignore[call-arg]
     SearchOptions(beam_size=None)  # type: ignore[arg-type]
     SearchOptions(sampling="yes")  # type: ignore[arg-type]
