@@ -149,8 +149,8 @@ def _number(name, text):
 
 def _port(address):
     """The port of an address, or `None`. An IPv6 address with a port stands in brackets."""
-    found = re.fullmatch(r"(?:\[.*\]|[^:\[\]]*):(\d+)", address)
-    return found and found[1]
+    match = re.fullmatch(r"(?:\[.*\]|[^:\[\]]*):(\d+)", address)
+    return match and match[1]
 
 
 def _with_port(address, port):

@@ -141,9 +141,9 @@ def _command(training):
 
 def _table(scores):
     for score in scores:
-        found = [score.get(name) for name in _MEASURES] if isinstance(score, dict) else []
+        values = [score.get(name) for name in _MEASURES] if isinstance(score, dict) else []
         kinds = (numbers.Real, numbers.Real, str, str)
-        if not found or not all(map(isinstance, found, kinds)):
+        if not values or not all(map(isinstance, values, kinds)):
             raise ValueError(
                 "Scores must be what `kformer evaluate --json` printed, but "
                 f"{shown(score)} was given."

@@ -221,13 +221,13 @@ class Parts:
         """Reports which parts are made now, and how much time is left."""
         numbers = {part.name: number for number, part in enumerate(self._parts, 1)}
         first = numbers[parts[0].name]
-        left = _duration(self._seconds(self._parts[first - 1 :]))
+        duration = _duration(self._seconds(self._parts[first - 1 :]))
         if parts[1:]:
             names = ", ".join(part.name for part in parts)
             which = f"{len(parts)} of {len(numbers)} parts ({names}), {self._num_jobs} at once"
         else:
             which = f"part {first} of {len(numbers)}, {parts[0].what}"
-        self._report(f"effort: {which}; {left} left")
+        self._report(f"effort: {which}; {duration} left")
 
     def _forecast(self):
         """The sentence on the time of the whole training, and of a training with effort 1."""

@@ -163,7 +163,7 @@ def read_plan(folder):
         folder: `pathlib.Path` of the parts.
 
     Returns:
-        dict of the options that were given.
+        dict of the options that are set.
 
     Raises:
         ValueError: the file is damaged.
