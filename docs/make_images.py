@@ -2,8 +2,8 @@
 
     python docs/make_images.py [--model saved_models/frozen] [--text "twenty past five"]
 
-It needs kformer[serve], selenium, Chromium with its driver, and fonts with Chinese (Debian:
-chromium, chromium-driver, fonts-noto-cjk).
+It needs kformer[tensorflow,serve], selenium, Chromium with its driver, and fonts with Chinese
+(Debian: chromium, chromium-driver, fonts-noto-cjk).
 """
 
 import argparse

@@ -72,6 +72,7 @@ def test_packages_of_an_extra(only):
         installed.check_server("ray", None)
 
 
+@pytest.mark.heavy
 def test_help_and_mistakes_need_no_backend():
     """And what does need one says what to install."""
     code = hiding("keras", *installed.BACKENDS) + "from kformer_cli.main import main; "

@@ -368,6 +368,7 @@ def test_texts_and_errors_of_workers(translations, tmp_path, where):
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.heavy
 def test_a_shard_that_ends_its_workers_ends_the_job(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_worker_variables", lambda options: {"KERAS_BACKEND": "none"})
     write_lines(tmp_path / "in", 3)
