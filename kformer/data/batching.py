@@ -58,9 +58,9 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
     num_sources, num_targets = len(sources), len(targets)
     source_cells, target_cells = _smallest_buckets(sources), _smallest_buckets(targets)
     histogram = np.zeros(num_sources * num_targets, np.int64)
-    for part in corpus_parts(len(source_lengths)):
+    for span in corpus_parts(len(source_lengths)):
         cells = (
-            source_cells[source_lengths[part]] * num_targets + target_cells[target_lengths[part]]
+            source_cells[source_lengths[span]] * num_targets + target_cells[target_lengths[span]]
         )
         histogram += np.bincount(cells, minlength=len(histogram))
     # [i, j]: pairs that fit into (sources[i], targets[j])
@@ -127,22 +127,23 @@ def fill_rows(inputs, labels, num_devices, pad_id):
 
 
 def _smallest_buckets(lengths):
-    """For each length, the index of the smallest bucket that holds it."""
+    """Returns for each length the index of the smallest bucket that holds it."""
     return np.searchsorted(lengths, np.arange(lengths[-1] + 1))
 
 
 def corpus_parts(num_pairs):
-    """Slices over the corpus, so that per-pair arrays are computed part by part."""
+    """Yields slices over the corpus, so that arrays per pair are computed chunk by chunk."""
     return (slice(begin, begin + PART) for begin in range(0, num_pairs, PART))
 
 
 def _candidates(lengths):
-    """The lengths that a bucket may have: all that occur, or, of very many, some evenly spaced and
-    some where most pairs are.
+    """Returns the lengths that a bucket may have: all that occur, or at most `MAX_CANDIDATES`.
+
+    Of those, half are evenly spaced, and half lie where most pairs are.
     """
     counts = np.zeros(int(lengths.max()) + 1, np.int64)
-    for part in corpus_parts(len(lengths)):
-        counts += np.bincount(lengths[part], minlength=len(counts))
+    for span in corpus_parts(len(lengths)):
+        counts += np.bincount(lengths[span], minlength=len(counts))
     unique = np.flatnonzero(counts)
     if len(unique) <= MAX_CANDIDATES:
         return unique
@@ -227,9 +228,9 @@ class BatchPlan(EpochPlan):
             _smallest_buckets(lengths) for lengths in zip(*ladder, strict=True)
         )
         bucket_of = np.empty(len(source_lengths), np.uint16)
-        for part in corpus_parts(len(bucket_of)):
-            bucket_of[part] = np.maximum(
-                source_rungs[source_lengths[part]], target_rungs[target_lengths[part]]
+        for span in corpus_parts(len(bucket_of)):
+            bucket_of[span] = np.maximum(
+                source_rungs[source_lengths[span]], target_rungs[target_lengths[span]]
             )
         self.buckets, members = [], []
         for index, (source_length, target_length) in enumerate(ladder):
@@ -278,9 +279,9 @@ class BatchPlan(EpochPlan):
                 pairs[np.argsort(bits.random_raw(len(pairs)), kind="stable")] for pairs in members
             ]
             steps = steps[np.argsort(bits.random_raw(len(steps)), kind="stable")]
-        others = np.flatnonzero(steps != steps[0])
-        if len(others) and others[0] > 1:
-            steps[[1, others[0]]] = steps[[others[0], 1]]
+        different = np.flatnonzero(steps != steps[0])
+        if len(different) and different[0] > 1:
+            steps[[1, different[0]]] = steps[[different[0], 1]]
         groups = np.empty(len(steps), np.int64)
         for index in range(len(self.buckets)):
             here = steps == index

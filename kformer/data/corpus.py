@@ -150,11 +150,11 @@ class PreparedCorpus:
         return lengths
 
     def planned_lengths(self, side):
-        """The most tokens of every pair on `side` in any epoch: uint32 array [num_pairs]."""
+        """Returns the most tokens of each pair on `side` in any epoch, uint32 array [num_pairs]."""
         return self.lengths(side)
 
     def in_epoch(self, pairs, epoch):
-        """The pairs that an epoch has in place of those of the plan of batches: here the same.
+        """Maps planned pairs to this epoch's pairs. Here: unchanged.
 
         Args:
             pairs: int array [n] of indices below `num_pairs`.
@@ -166,13 +166,13 @@ class PreparedCorpus:
         return pairs
 
     def _offset_parts(self, side):
-        """Index of the first pair and offsets of one part of the corpus after the other."""
+        """Yields offsets chunk by chunk, each with the index of its first pair."""
         for begin in range(0, self.num_pairs, CHUNK_PAIRS):
             count = min(CHUNK_PAIRS, self.num_pairs - begin)
             yield begin, self._offsets[side].read([(begin, count + 1)])
 
     def spans(self, side, pairs):
-        """The begin of some pairs' tokens in `SIDE.ids`, and their numbers: two int64 arrays [n].
+        """Returns where pairs begin in `SIDE.ids`, and their lengths: two int64 arrays [n].
 
         Args:
             side: `"source"` or `"target"`.
@@ -187,7 +187,7 @@ class PreparedCorpus:
         return offsets[:, 0], offsets[:, 1] - offsets[:, 0]
 
     def gather(self, side, pairs, shape, counts=None):
-        """The token ids of some pairs, as rows of one padded array.
+        """Returns the token ids of pairs as the rows of one padded array.
 
         Args:
             side: `"source"` or `"target"`.
@@ -205,9 +205,9 @@ class PreparedCorpus:
         return pad_sequences(ids, lengths, shape, counts, self.pad_id), lengths
 
     def _check_offsets(self, side, num_tokens):
-        """Checks that every pair has at least one token, and the last offset is the number of them.
+        """Checks that every pair has a token, and that the last offset is the number of tokens.
 
-        Damaged offsets would ask for any amount of memory, or for batches of nothing.
+        Damaged offsets could take any amount of memory, or make empty batches.
         """
         last = 0
         for begin, offsets in self._offset_parts(side):
@@ -296,9 +296,9 @@ def check_replaceable(path):
         except ValueError:
             foreign = names
     if foreign or not path.is_dir():
-        found = f" (it has {foreign[0]})" if path.is_dir() else ""
+        content = f" (it has {foreign[0]})" if path.is_dir() else ""
         raise ValueError(
-            f"'{path}' exists and is not a prepared corpus{found}; remove it or choose another "
+            f"'{path}' exists and is not a prepared corpus{content}; remove it or choose another "
             "folder, so that nothing of it is overwritten."
         )
 

@@ -96,7 +96,7 @@ class MixedCorpus(PreparedCorpus):
         }
 
     def in_epoch(self, pairs, epoch):
-        """The pairs that an epoch has in place of those of the plan of batches.
+        """Maps planned pairs to this epoch's pairs.
 
         Args:
             pairs: int array [n] of indices below `num_pairs`.
@@ -142,10 +142,10 @@ class _JoinedFiles:
 
     def read(self, spans):
         size = len(self._first)
-        parts = [
+        ids = [
             self._first.read([(begin, count)])
             if begin < size
             else self._second.read([(begin - size, count)])
             for begin, count in spans
         ]
-        return np.concatenate([self._first.read([]), *parts])
+        return np.concatenate([self._first.read([]), *ids])

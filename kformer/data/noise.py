@@ -77,18 +77,18 @@ class NoisyReader:
         self._unknown_id = noise.tokenizer.unknown_id if noise.word_dropout else None
         self._special = {}
         if noise.word_dropout:
-            own = [corpus.pad_id, corpus.start_id, corpus.end_id]
+            special_ids = [corpus.pad_id, corpus.start_id, corpus.end_id]
             for side in SIDES:
                 # A tokenizer of another package has no `vocabulary`.
                 of_side = getattr(noise.tokenizer, "vocabulary", lambda side: None)(side)
-                self._special[side] = np.array([*own, *getattr(of_side, "control_ids", ())])
+                self._special[side] = np.array([*special_ids, *getattr(of_side, "control_ids", ())])
         # By side: how much longer the text becomes, and how much longer most sentences become.
         self._growth, self._stretch = {"source": 1.0, "target": 1.0}, {}
         for side, sampler in noise.samplers.items():
             self._measure(side, sampler)
 
     def _measure(self, side, sampler):
-        """Finds out how much longer the sentences of a side become."""
+        """Estimates from a sample how much longer the sentences of a side become."""
         last = self.corpus.num_pairs - 1
         pairs = np.unique(np.linspace(0, last, _SAMPLED_PAIRS).astype(np.int64))
         pairs = self.corpus.in_epoch(pairs, 0)
@@ -110,7 +110,7 @@ class NoisyReader:
         return self._longest(side, lengths).astype(np.uint32)
 
     def _longest(self, side, lengths):
-        """The most tokens after resampling of sentences that have these lengths before it."""
+        """Returns the most tokens after resampling, for lengths before it."""
         longest = np.minimum(np.ceil(lengths * self._stretch[side]), self.corpus.max_length)
         return np.maximum(lengths, longest)
 
@@ -120,22 +120,22 @@ class NoisyReader:
             return self.corpus.gather(side, pairs, shape, counts)
         plain = [self.corpus.ids(side, pair) for pair in pairs.tolist()]
         lengths = np.array([len(row) for row in plain], np.int64)
-        # Not the capacity of this batch: the segmentation of a sentence must not depend on the
-        # sentences beside it.
+        # Not the length of this batch's rows, since a sentence's segmentation must not depend on
+        # the other sentences.
         longest = self._longest(side, lengths)
-        rows, left = list(plain), np.arange(len(plain))
+        rows, unsampled = list(plain), np.arange(len(plain))
         for attempt in range(_ATTEMPTS):
             keys = (
                 (np.uint64(epoch) << np.uint64(_PAIR_BITS))
-                + pairs[left].astype(np.uint64) * np.uint64(_ATTEMPTS)
+                + pairs[unsampled].astype(np.uint64) * np.uint64(_ATTEMPTS)
                 + np.uint64(attempt)
             )
-            sampled = self.noise.samplers[side]([plain[i] for i in left], keys)
-            fits = np.array([len(row) for row in sampled], np.int64) <= longest[left]
+            sampled = self.noise.samplers[side]([plain[i] for i in unsampled], keys)
+            fits = np.array([len(row) for row in sampled], np.int64) <= longest[unsampled]
             for i in np.flatnonzero(fits):
-                rows[left[i]] = sampled[i]
-            left = left[~fits]
-            if not len(left):
+                rows[unsampled[i]] = sampled[i]
+            unsampled = unsampled[~fits]
+            if not len(unsampled):
                 break
         lengths = np.array([len(row) for row in rows], np.int64)
         ids = np.concatenate([np.zeros(0, np.int32), *rows])

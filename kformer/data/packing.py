@@ -65,39 +65,39 @@ def pack_cells(sources, targets, counts, capacity):
     sources, targets = sources * capacity[1], targets * capacity[0]
     whole = capacity[0] * capacity[1]
     cells = np.lexsort((-(sources + targets), -np.maximum(sources, targets)))
-    sources, targets, left = sources[cells], targets[cells], counts[cells]
+    sources, targets, remaining = sources[cells], targets[cells], counts[cells]
     rows, first = [], 0
     while True:
         if len(rows) % 64 == 0:  # Removes cells without pairs, for speed.
-            kept = np.flatnonzero(left)
-            cells, sources, targets, left, first = (
-                cells[kept],
-                sources[kept],
-                targets[kept],
-                left[kept],
+            nonempty = np.flatnonzero(remaining)
+            cells, sources, targets, remaining, first = (
+                cells[nonempty],
+                sources[nonempty],
+                targets[nonempty],
+                remaining[nonempty],
                 0,
             )
             sizes = sources + targets
-        while first < len(left) and not left[first]:
+        while first < len(remaining) and not remaining[first]:
             first += 1
-        if first == len(left):
+        if first == len(remaining):
             return rows
         row, cell = [], first
         source_left = target_left = whole
         while True:
             row.append(cell)
-            left[cell] -= 1
+            remaining[cell] -= 1
             source_left -= sources[cell]
             target_left -= targets[cell]
             source_after, target_after = source_left - sources, target_left - targets
             score = sizes - np.abs(source_after - target_after)
-            score[(source_after < 0) | (target_after < 0) | (left == 0)] = -whole
+            score[(source_after < 0) | (target_after < 0) | (remaining == 0)] = -whole
             cell = int(score.argmax())
             if score[cell] == -whole:
                 break
         used, times = np.unique(row, return_counts=True)
-        more = int((left[used] // times).min())
-        left[used] -= more * times
+        more = int((remaining[used] // times).min())
+        remaining[used] -= more * times
         rows.append((cells[row], 1 + more))
 
 
@@ -199,14 +199,14 @@ def _cells(source_lengths, target_lengths, row_lengths):
         capacity = tuple(length // unit for length in row_lengths)
         key_of = np.empty(len(source_lengths), np.uint32)
         histogram = np.zeros((capacity[0] + 1) * (capacity[1] + 1), np.int64)
-        for part in corpus_parts(len(key_of)):
+        for span in corpus_parts(len(key_of)):
             # A pair that is rounded up beyond the capacity gets a row of its own.
             sources, targets = (
-                np.minimum(-(-lengths[part].astype(np.int64) // unit), most)
+                np.minimum(-(-lengths[span].astype(np.int64) // unit), most)
                 for lengths, most in zip((source_lengths, target_lengths), capacity, strict=True)
             )
-            key_of[part] = sources * (capacity[1] + 1) + targets
-            histogram += np.bincount(key_of[part], minlength=len(histogram))
+            key_of[span] = sources * (capacity[1] + 1) + targets
+            histogram += np.bincount(key_of[span], minlength=len(histogram))
         keys = np.flatnonzero(histogram)
         if len(keys) <= MAX_CELLS:
             break
@@ -214,8 +214,8 @@ def _cells(source_lengths, target_lengths, row_lengths):
     cell_of_key = np.zeros(len(histogram), np.uint16)  # MAX_CELLS is less than 65,536.
     cell_of_key[keys] = np.arange(len(keys))
     cell_of = np.empty(len(key_of), np.uint16)
-    for part in corpus_parts(len(key_of)):
-        cell_of[part] = cell_of_key[key_of[part]]
+    for span in corpus_parts(len(key_of)):
+        cell_of[span] = cell_of_key[key_of[span]]
     return cell_of, divmod(keys, capacity[1] + 1), capacity
 
 

@@ -301,8 +301,8 @@ def _pairs(source, target):
     for pair in itertools.zip_longest(*chunks, fillvalue=[]):
         counts = [count + len(chunk) for count, chunk in zip(counts, pair, strict=True)]
         if counts[0] != counts[1]:
-            rest = [sum(len(chunk) for chunk in chunks[i]) for i in range(2)]
-            _check_same_length(source, target, counts[0] + rest[0], counts[1] + rest[1])
+            more = [sum(len(chunk) for chunk in chunks[i]) for i in range(2)]
+            _check_same_length(source, target, counts[0] + more[0], counts[1] + more[1])
         yield dict(zip(SIDES, pair, strict=True))
 
 

@@ -51,10 +51,10 @@ class TokenAlignments:
         check_same_length("the sources", len(sources), "the alignments", len(alignments))
         check_same_length("the sources", len(sources), "the targets", len(targets))
         self.corpus = corpus
-        counts, parts = [], [np.zeros((0, 2), np.uint16)]
+        counts, arrays = [], [np.zeros((0, 2), np.uint16)]
         for links in _links(corpus, tokenizer, sources, targets, alignments):
             counts.append(len(links))
-            parts.append(links)
+            arrays.append(links)
         if len(counts) != corpus.num_pairs:
             raise ValueError(
                 f"The prepared corpus '{corpus.folder}' has {corpus.num_pairs:,} pairs, of which "
@@ -62,7 +62,7 @@ class TokenAlignments:
                 "was prepared from."
             )
         self._begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self._links = np.concatenate(parts)  # target token, source token
+        self._links = np.concatenate(arrays)  # target token, source token
         keys = np.repeat(np.arange(len(counts)), counts) << 16 | self._links[:, 0]
         self.num_aligned = len(np.unique(keys))
 
@@ -79,7 +79,7 @@ class TokenAlignments:
             token, one after the position that predicts it. Its row sums to 1, or is 0 for a token
             without a source token.
         """
-        found = np.zeros((*target_shape, source_shape[1]), np.float32)
+        alignment = np.zeros((*target_shape, source_shape[1]), np.float32)
         begins, ends = self._begins[pairs], self._begins[pairs + 1]
         sizes = ends - begins
         owners = np.repeat(np.arange(len(pairs)), sizes)
@@ -93,8 +93,10 @@ class TokenAlignments:
             begins = np.cumsum(lengths) - lengths
             # Where each pair begins in its row.
             shift[side] = (begins - np.repeat(begins[is_first], counts[counts > 0]))[owners]
-        found[rows[owners], shift["target"] + links[:, 0] + 1, shift["source"] + links[:, 1]] = 1
-        return {"alignment": found / np.maximum(found.sum(axis=-1, keepdims=True), 1)}
+        alignment[
+            rows[owners], shift["target"] + links[:, 0] + 1, shift["source"] + links[:, 1]
+        ] = 1
+        return {"alignment": alignment / np.maximum(alignment.sum(axis=-1, keepdims=True), 1)}
 
 
 def _links(corpus, tokenizer, sources, targets, alignments):
@@ -102,35 +104,35 @@ def _links(corpus, tokenizer, sources, targets, alignments):
     find = [TokenWords(tokenizer.vocabulary(side)) for side in SIDES]
     pair = 0
     for begin in range(0, len(sources), _CHUNK):
-        part = slice(begin, begin + _CHUNK)
-        texts = sources[part], targets[part]
+        span = slice(begin, begin + _CHUNK)
+        texts = sources[span], targets[span]
         rows = [
             tokenizer.tokenize(lines, side=side, special_tokens=True)
             for lines, side in zip(texts, SIDES, strict=True)
         ]
-        for *ids, source, target, alignment in zip(*rows, *texts, alignments[part], strict=True):
+        for *ids, source, target, alignment in zip(*rows, *texts, alignments[span], strict=True):
             # The corpus left pairs out and kept the others in order. Equal ids are kept or left out
             # alike, so the next equal pair is the right one.
             if pair == corpus.num_pairs or not all(
-                np.array_equal(corpus.ids(side, pair), own)
-                for side, own in zip(SIDES, ids, strict=True)
+                np.array_equal(corpus.ids(side, pair), tokens)
+                for side, tokens in zip(SIDES, ids, strict=True)
             ):
                 continue
             pair += 1
             words = [
-                _tokens_of_words(one(own, split_words(text)))
-                for one, own, text in zip(find, ids, (source, target), strict=True)
+                _tokens_of_words(one(tokens, split_words(text)))
+                for one, tokens, text in zip(find, ids, (source, target), strict=True)
             ]
             yield _token_links(alignment, *words)
 
 
 def _tokens_of_words(ranges):
     """By the index of a word, the indices of its tokens."""
-    found = {}
+    tokens = {}
     for token, words in enumerate(ranges):
         for word in words:
-            found.setdefault(word, []).append(token)
-    return found
+            tokens.setdefault(word, []).append(token)
+    return tokens
 
 
 def _token_links(alignment, source_tokens, target_tokens):

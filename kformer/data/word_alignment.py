@@ -114,25 +114,25 @@ def read_pharaoh(path, sources=None, targets=None):
     lines = read_lines(path, "alignment")
     if sources is not None:
         check_same_length("the text", len(sources), f"'{path}'", len(lines))
-    found = []
+    alignments = []
     for number, line in enumerate(lines, 1):
-        matches = [re.fullmatch(r"(\d+)[-p](\d+)", part, re.ASCII) for part in line.split()]
+        matches = [re.fullmatch(r"(\d+)[-p](\d+)", text, re.ASCII) for text in line.split()]
         if None in matches:
             raise ValueError(
                 f"Line {number} of the alignment file '{path}' is not in Pharaoh's format, such as "
                 "'0-0 1-2': the index of a source word and that of a target word, from 0."
             )
-        found.append(sorted({tuple(map(int, match.groups())) for match in matches}))
-        if sources is not None and found[-1]:
+        alignments.append(sorted({tuple(map(int, match.groups())) for match in matches}))
+        if sources is not None and alignments[-1]:
             sizes = len(split_words(sources[number - 1])), len(split_words(targets[number - 1]))
-            ends = [max(pair[side] for pair in found[-1]) for side in (0, 1)]
+            ends = [max(pair[side] for pair in alignments[-1]) for side in (0, 1)]
             if ends[0] >= sizes[0] or ends[1] >= sizes[1]:
                 raise ValueError(
                     f"Line {number} of the alignment file '{path}' names the words "
                     f"{ends[0]}-{ends[1]}, but its sentences have {sizes[0]} and {sizes[1]} words, "
                     "counted from 0; align this text, split at spaces."
                 )
-    return found
+    return alignments
 
 
 def _numbered(texts):
@@ -239,22 +239,22 @@ def _prior(num_source, num_target):
 def _combined(forward, backward):
     """Two sets of pairs as one sorted list: "grow-diag-final-and"."""
     forward, backward = set(forward), set(backward)
-    found, union = forward & backward, forward | backward
-    sources, targets = ({pair[side] for pair in found} for side in (0, 1))
+    links, union = forward & backward, forward | backward
+    sources, targets = ({pair[side] for pair in links} for side in (0, 1))
 
     def add(pair):
-        found.add(pair)
+        links.add(pair)
         sources.add(pair[0])
         targets.add(pair[1])
 
     steps = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
-    unseen = sorted(found)
+    unseen = sorted(links)
     while unseen:
         neighbours = []
         for (i, j), (down, right) in itertools.product(unseen, steps):
             pair = (i + down, j + right)
             is_free = pair[0] not in sources or pair[1] not in targets
-            if pair in union and pair not in found and is_free:
+            if pair in union and pair not in links and is_free:
                 add(pair)
                 neighbours.append(pair)
         unseen = neighbours
@@ -262,4 +262,4 @@ def _combined(forward, backward):
         for pair in sorted(direction):
             if pair[0] not in sources and pair[1] not in targets:
                 add(pair)
-    return sorted(found)
+    return sorted(links)

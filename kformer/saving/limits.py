@@ -59,8 +59,8 @@ def check_archive(path):
             config = parse_json(archive.read("config.json"), f"config.json of {path}")
         weights = [member for member in members if member.filename.endswith(".h5")]
         sizes = [size for member in weights for size in _stored_sizes(archive, member, path)]
-    for part in _objects([config.pop("compile_config", None)]):
-        _check_metric(part, path)
+    for entry in _objects([config.pop("compile_config", None)]):
+        _check_metric(entry, path)
     return config, sizes
 
 
@@ -76,8 +76,8 @@ def check_weights(config, sizes, path):
     Raises:
         ValueError: it has more, or cannot be built.
     """
-    for part in _objects([config]):
-        values = [value for name, value in part.items() if name in _NUMBERS_OF_LAYERS]
+    for entry in _objects([config]):
+        values = [value for name, value in entry.items() if name in _NUMBERS_OF_LAYERS]
         layers = max((value for value in values if type(value) is int), default=0)
         if layers > len(sizes):
             raise ValueError(
@@ -86,11 +86,11 @@ def check_weights(config, sizes, path):
             )
     # Keras keeps the variables without memory in a list of the thread, which ends with this one.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        needed = thread.submit(_numbers_of_model, config).result()
-    if needed > 2 * sum(sizes) + _SPARE_NUMBERS:
+        numbers = thread.submit(_numbers_of_model, config).result()
+    if numbers > 2 * sum(sizes) + _SPARE_NUMBERS:
         raise ValueError(
             f"{path} has {sum(sizes):,} numbers in its weights, but its layers ask for "
-            f"{needed:,}: it is not loaded."
+            f"{numbers:,}: it is not loaded."
         )
 
 

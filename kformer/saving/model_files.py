@@ -76,9 +76,9 @@ def _write_untrained(model, path):
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder:
         model.save(folder, zipped=False)
         with zipfile.ZipFile(path, "w") as archive:
-            for part in sorted(pathlib.Path(folder).rglob("*")):
-                if part.is_file():
-                    archive.write(part, part.relative_to(folder))
+            for file in sorted(pathlib.Path(folder).rglob("*")):
+                if file.is_file():
+                    archive.write(file, file.relative_to(folder))
 
 
 def load_model(path, *, compiled):

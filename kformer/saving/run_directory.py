@@ -75,10 +75,10 @@ def save_run(path, model, tokenizer, config=None):
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     with files.locked(path):
         finish_saving(path)
-        with files.new_folder(path / _NEW_PARTS) as parts:
-            tokenizer.save(parts / "tokenizer")
-            save_model(merge_lora(model), parts / "model.keras", with_optimizer=False)
-            write_config(parts, config)
+        with files.new_folder(path / _NEW_PARTS) as folder:
+            tokenizer.save(folder / "tokenizer")
+            save_model(merge_lora(model), folder / "model.keras", with_optimizer=False)
+            write_config(folder, config)
         finish_saving(path)
     return path
 
@@ -92,10 +92,10 @@ def copy_run(run, path, config):
         config: dict of JSON values, as in `save_run`.
     """
     finish_saving(path)
-    with files.new_folder(path / _NEW_PARTS) as parts:
-        shutil.copytree(run / "tokenizer", parts / "tokenizer")
-        shutil.copyfile(run / "model.keras", parts / "model.keras")
-        write_config(parts, config)
+    with files.new_folder(path / _NEW_PARTS) as folder:
+        shutil.copytree(run / "tokenizer", folder / "tokenizer")
+        shutil.copyfile(run / "model.keras", folder / "model.keras")
+        write_config(folder, config)
     finish_saving(path)
     with files.replacing(path / "history.csv") as aside:
         shutil.copyfile(run / "history.csv", aside)
@@ -107,28 +107,28 @@ def finish_saving(path):
     Args:
         path: `pathlib.Path` of a run directory, which no other process writes to.
     """
-    parts = path / _NEW_PARTS
-    if not parts.is_dir():
+    folder = path / _NEW_PARTS
+    if not folder.is_dir():
         return
-    if (parts / "tokenizer").is_dir():
-        move_folder(parts / "tokenizer", path / "tokenizer")
+    if (folder / "tokenizer").is_dir():
+        move_folder(folder / "tokenizer", path / "tokenizer")
     for name in ("model.keras", "config.json"):
-        if (parts / name).is_file():
-            os.replace(parts / name, path / name)
+        if (folder / name).is_file():
+            os.replace(folder / name, path / name)
     files.sync_to_disk(path)
-    files.remove_tree(parts)
+    files.remove_tree(folder)
 
 
 def _part(path, name):
-    """The path of a part of a run directory, which may wait to be moved; see `save_run`."""
+    """Returns the path of a file of a run directory, which may wait to be moved (`save_run`)."""
     waiting = files.inside(path, _NEW_PARTS) / name
     return files.inside(path, _NEW_PARTS, name) if waiting.exists() else files.inside(path, name)
 
 
 def without_paths(config):
-    """A run's config with names of files in place of their paths.
+    """Returns a run's config with names of files in place of their paths.
 
-    A run or an export is given to others, whom the folders of a machine do not concern.
+    Runs and exports are given to others, who need not know the folders of a machine.
 
     Args:
         config: dict of JSON values.
@@ -138,8 +138,8 @@ def without_paths(config):
     """
     config = dict(config)
     if isinstance(training := config.get("training"), dict):
-        named = {name: file_name(training[name]) for name in PATH_OPTIONS if name in training}
-        config["training"] = {**training, **named}
+        names = {name: file_name(training[name]) for name in PATH_OPTIONS if name in training}
+        config["training"] = {**training, **names}
     if isinstance(imported := config.get("imported"), dict):
         name = imported.get("name")
         is_path = isinstance(name, str) and (
@@ -150,9 +150,9 @@ def without_paths(config):
 
 
 def file_name(path):
-    """The last part of a path, of each path in a list, or a value that is neither as it is."""
+    """Returns the last component of a path, or of each path in a list; other values unchanged."""
     if isinstance(path, list | tuple):
-        return [file_name(part) for part in path]
+        return [file_name(each) for each in path]
     if not isinstance(path, str):
         return path
     kind = pathlib.PureWindowsPath if pathlib.PureWindowsPath(path).drive else pathlib.PurePath
@@ -205,14 +205,14 @@ def load_run(path):
     """
     path = pathlib.Path(path)
     for number in range(_MOST_READS):
-        found, before = None, _descriptions(path)
+        run, before = None, _descriptions(path)
         try:
-            found = _load_parts(path)
+            run = _load_parts(path)
         except (FileNotFoundError, ValueError):  # Moved while it was read, missing or damaged.
             if number == _MOST_READS - 1:
                 raise
-        if found is not None and _descriptions(path) == before:
-            return found
+        if run is not None and _descriptions(path) == before:
+            return run
     raise RuntimeError(
         f"{path} was replaced {_MOST_READS} times while it was read: load it again when nothing "
         "writes to it."
@@ -220,22 +220,23 @@ def load_run(path):
 
 
 def _descriptions(path):
-    """The bytes of a run's config and of its tokenizer's, which differ if another run took its
-    place; `None` for what is missing.
+    """Returns the bytes of a run's config and of its tokenizer's; `None` for a missing file.
+
+    They differ if another run took its place.
     """
-    found = []
+    contents = []
     for name in ("config.json", "tokenizer/tokenizer.json"):
         try:
-            found.append(_part(path, name).read_bytes())
+            contents.append(_part(path, name).read_bytes())
         except (OSError, ValueError):  # _load_parts says what is wrong.
-            found.append(None)
-    return found
+            contents.append(None)
+    return contents
 
 
 def _load_parts(path):
     config = read_config(path)
-    needed = ("model.keras", "tokenizer/tokenizer.json")
-    missing = [name for name in needed if not _part(path, name).is_file()]
+    names = ("model.keras", "tokenizer/tokenizer.json")
+    missing = [name for name in names if not _part(path, name).is_file()]
     if missing:
         raise FileNotFoundError(
             f"{path} is not a whole run directory: it lacks {' and '.join(missing)}."
@@ -257,8 +258,8 @@ def load_tokenizer(path):
     """
     path = pathlib.Path(path)
     tokenizer = _part(path, "tokenizer")
-    for part in sorted(tokenizer.rglob("*")):
-        files.inside(path, part.relative_to(path))
+    for file in sorted(tokenizer.rglob("*")):
+        files.inside(path, file.relative_to(path))
     return Tokenizer.load(tokenizer)
 
 

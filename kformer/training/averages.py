@@ -84,8 +84,8 @@ def check_measured(logs, measure, remedy):
         ValueError: there was a validation, but it has no such measure.
     """
     if "val_loss" in (logs or {}) and f"val_{measure}" not in logs:
-        found = ", ".join(name[4:] for name in logs if name.startswith("val_"))
-        raise ValueError(f"The validation measured {found}, but not {measure}: {remedy}.")
+        measures = ", ".join(name[4:] for name in logs if name.startswith("val_"))
+        raise ValueError(f"The validation measured {measures}, but not {measure}: {remedy}.")
 
 
 def average_checkpoints(run_dir, last=10):
@@ -177,14 +177,16 @@ def average_runs(runs):
 
 
 def _kind(model):
-    """What a model computes: its configuration without what matters in a training alone."""
+    """Returns a model's configuration without the options that matter only in a training."""
     rates = getattr(getattr(model, "config", None), "rates", ())  # A model may be the user's own.
-    own = {"name", "seed", "dtype", "trainable", *FROZEN_OPTIONS, *rates}
-    return {name: value for name, value in model.get_config().items() if name not in own}
+    names_of_training = {"name", "seed", "dtype", "trainable", *FROZEN_OPTIONS, *rates}
+    return {
+        name: value for name, value in model.get_config().items() if name not in names_of_training
+    }
 
 
 def _mean(models):
-    """The last of some models, with the mean of their weights.
+    """Returns the last of several models, with the mean of their weights.
 
     Args:
         models: iterable of pairs of a path, for messages, and a model.
@@ -199,8 +201,8 @@ def _mean(models):
         ]
         kind = _kind(model), [value.shape for value in values]
         if sums is None:
-            sums, first, wanted = values, path, kind
-        elif kind != wanted:
+            sums, first, first_kind = values, path, kind
+        elif kind != first_kind:
             raise ValueError(f"{path} has another model than {first}, so they have no mean.")
         else:
             sums = [total + value for total, value in zip(sums, values, strict=True)]
@@ -210,5 +212,5 @@ def _mean(models):
 
 
 def _float_weights(model):
-    """The weights of a model that have a mean; those of frozen layers, too, in the same order."""
+    """Returns the floating-point weights of a model, frozen ones included, in order."""
     return [weight for weight in model.weights if keras.backend.is_float_dtype(weight.dtype)]

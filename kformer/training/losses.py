@@ -26,9 +26,9 @@ def check_shapes(labels, logits):
     Raises:
         ValueError: the shapes do not match.
     """
-    expected, found = tuple(labels.shape), tuple(logits.shape)[:-1]
-    pairs = zip(expected, found, strict=False)
-    if len(expected) != len(found) or any(None not in (a, b) and a != b for a, b in pairs):
+    expected, shape = tuple(labels.shape), tuple(logits.shape)[:-1]
+    pairs = zip(expected, shape, strict=False)
+    if len(expected) != len(shape) or any(None not in (a, b) and a != b for a, b in pairs):
         raise ValueError(
             f"Labels of shape {expected} need logits of that shape with the vocabulary axis added, "
             f"but the logits have shape {tuple(logits.shape)}."
@@ -120,9 +120,11 @@ def soft_crossentropy(logits, ids, shares):
         float32 tensor `[B, T]`.
     """
     logits, shares = ops.cast(logits, "float32"), ops.cast(shares, "float32")
-    named = ops.sum(shares * ops.take_along_axis(logits, ops.cast(ids, "int32"), axis=-1), axis=-1)
-    rest = 1.0 - ops.sum(shares, axis=-1)
-    return ops.logsumexp(logits, axis=-1) - named - rest * ops.mean(logits, axis=-1)
+    of_classes = ops.sum(
+        shares * ops.take_along_axis(logits, ops.cast(ids, "int32"), axis=-1), axis=-1
+    )
+    uniform = 1.0 - ops.sum(shares, axis=-1)
+    return ops.logsumexp(logits, axis=-1) - of_classes - uniform * ops.mean(logits, axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -253,8 +255,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             loss = self(y_true, y_pred, sample_weight)
         else:
             losses = soft_crossentropy(y_pred, *self._mixed(soft_targets))
-            known = ops.less(y_true, y_pred.shape[-1])
-            loss = self._of_tokens(y_true, ops.where(known, losses, float("nan")), sample_weight)
+            is_class = ops.less(y_true, y_pred.shape[-1])
+            loss = self._of_tokens(y_true, ops.where(is_class, losses, float("nan")), sample_weight)
         if not self.consistency:
             return loss
         first, second = ops.split(ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1), 2)
@@ -268,8 +270,10 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         """
         ids, probabilities = soft_targets
         probabilities = self.teacher_weight * ops.cast(probabilities, "float32")
-        own = (1.0 - self.teacher_weight) * (1.0 - self.label_smoothing)
-        return ids, ops.concatenate([probabilities[..., :1] + own, probabilities[..., 1:]], axis=-1)
+        label_share = (1.0 - self.teacher_weight) * (1.0 - self.label_smoothing)
+        return ids, ops.concatenate(
+            [probabilities[..., :1] + label_share, probabilities[..., 1:]], axis=-1
+        )
 
     def of_projection(self, y_true, hidden, table, training=True, soft_targets=None):
         """The same loss of the logits `hidden @ table.T`, without these logits.
@@ -295,14 +299,16 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             )
         check_shapes(y_true, hidden)
         weights = token_weights(y_true, self.pad_id)
-        known = ops.less(y_true, table.shape[0])
+        is_class = ops.less(y_true, table.shape[0])
         consistency = self.consistency if training else 0.0
         soft_targets = None if soft_targets is None else self._mixed(soft_targets)
         options = {"consistency": consistency, "soft_targets": soft_targets}
         sums = projected_crossentropy(
             hidden, table, y_true, weights, self.label_smoothing, training, **options
         )
-        sums = ops.where(ops.all(ops.logical_or(known, ops.equal(weights, 0))), sums, float("nan"))
+        sums = ops.where(
+            ops.all(ops.logical_or(is_class, ops.equal(weights, 0))), sums, float("nan")
+        )
         count = ops.sum(weights)
         fixed = ops.stop_gradient(sums)
         return self._mean(sums[0], count), TokenSums(fixed[1], fixed[2], ops.stop_gradient(count))

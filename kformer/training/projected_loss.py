@@ -116,10 +116,10 @@ def projected_crossentropy(
     @ops.custom_gradient
     def sums_of(tokens, table):
         if count is None:
-            parts = projected_loss_torch.class_sums(tokens, table, targets, settings)
+            results = projected_loss_torch.class_sums(tokens, table, targets, settings)
         else:
-            parts = _Chunks(tokens, table, targets, settings).run(count)
-        sums, tokens_slope, table_slope = parts
+            results = _Chunks(tokens, table, targets, settings).run(count)
+        sums, tokens_slope, table_slope = results
         return sums, _gradient(tokens, table, tokens_slope, table_slope, targets, settings)
 
     return sums_of(tokens, table)
@@ -132,7 +132,7 @@ def _targets_of(labels, weights, label_smoothing, soft_targets, passes, classes)
         shares = ops.full_like(ops.cast(labels, "float32"), 1.0 - label_smoothing)
     else:
         width = soft_targets[0].shape[-1]
-        labels, shares = (ops.reshape(part, (passes, -1, width))[0] for part in soft_targets)
+        labels, shares = (ops.reshape(values, (passes, -1, width))[0] for values in soft_targets)
         shares = ops.cast(shares, "float32")
     labels = ops.clip(ops.cast(labels, "int32"), 0, classes - 1)
     rest = 1.0 - ops.sum(shares, axis=-1, keepdims=True)

@@ -38,7 +38,7 @@ def class_sums(tokens, table, targets, settings):
         # waited for.
         real = None if tokens.is_cuda else targets.weights.nonzero()[:, 0]
         if real is not None and len(real) < len(targets.weights):
-            tokens, targets = tokens[:, real], type(targets)(*(part[real] for part in targets))
+            tokens, targets = tokens[:, real], type(targets)(*(values[real] for values in targets))
         chunks = _Chunks(tokens, table, targets, settings)
         for start in range(0, tokens.shape[1], chunks.rows):
             chunks.add(slice(start, start + chunks.rows))
@@ -64,8 +64,8 @@ class _Chunks:
         passes, rows, size = tokens.shape
         classes = table.shape[0]
         most = _GPU_ELEMENTS if tokens.is_cuda else _CPU_ELEMENTS
-        wanted = settings.chunk_rows or max(_FEWEST_ROWS, most // classes // passes)
-        self.rows = max(1, min(rows, wanted))
+        most_rows = settings.chunk_rows or max(_FEWEST_ROWS, most // classes // passes)
+        self.rows = max(1, min(rows, most_rows))
         self.low = getattr(torch, settings.multiplied)
         self.is_full = self.low == torch.float32
         self.mean_class = table.float().mean(0)
@@ -87,7 +87,7 @@ class _Chunks:
         import torch
 
         passes, consistency = self.tokens.shape[0], self.settings.consistency
-        labels, shares, rest = (part[rows].repeat(passes, 1) for part in self.targets[:3])
+        labels, shares, rest = (values[rows].repeat(passes, 1) for values in self.targets[:3])
         labels = labels.to(torch.int64)
         weights = self.targets.weights[rows].repeat(passes)[:, None]
         chunk = self.tokens[:, rows].reshape(-1, self.tokens.shape[-1])

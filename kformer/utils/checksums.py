@@ -28,12 +28,12 @@ def with_checksum(value):
     Returns:
         dict, with the key `checksum` at its end.
     """
-    content = written = without_checksum(value)
+    content = saved = without_checksum(value)
     if not _has_string_keys(content):
         # As it is read back: the keys are sorted as strings then.
-        written = json.loads(json.dumps(content, default=repr))
+        saved = json.loads(json.dumps(content, default=repr))
     # What JSON cannot hold is refused where it is written.
-    text = json.dumps(written, sort_keys=True, default=repr)
+    text = json.dumps(saved, sort_keys=True, default=repr)
     return {**content, _KEY: zlib.crc32(text.encode())}
 
 
@@ -46,7 +46,7 @@ def _has_string_keys(value):
 
 def without_checksum(value):
     """Returns a JSON object without its own checksum."""
-    return {name: part for name, part in value.items() if name != _KEY}
+    return {name: content for name, content in value.items() if name != _KEY}
 
 
 def is_damaged(value):

@@ -65,7 +65,8 @@ class GeneralValidation(AveragedValidation):
             # Keras does not hand the callbacks of `fit` on.
             settings = {"verbose": 0, "return_dict": True, "callbacks": [StepByStep()]}
             general = model.evaluate(evaluated(self.dataset), **settings)["nll"]
-        own = logs["val_nll"]
+        specific = logs["val_nll"]
         logs.update(
-            val_general_nll=general, val_mixed_nll=(1 - self.share) * own + self.share * general
+            val_general_nll=general,
+            val_mixed_nll=(1 - self.share) * specific + self.share * general,
         )

@@ -242,7 +242,7 @@ def observe_losses(model):
 
 
 def set_rate(model):
-    """The learning rate of the batch that has just ended, as a text, where no schedule has it.
+    """Returns the learning rate of the latest batch as a text, if it has no schedule.
 
     Args:
         model: compiled Keras model, of a callback's `_model`, as `model` costs JAX a copy.
@@ -254,15 +254,15 @@ def set_rate(model):
     if _schedule_of(optimizer) is not None:
         return None
     # JAX's values are not in the variables while it trains.
-    held = (getattr(model, "_jax_state", None) or {}).get("optimizer_variables", ())
-    for variable, value in zip(model.optimizer.variables, held, strict=False):
+    values = (getattr(model, "_jax_state", None) or {}).get("optimizer_variables", ())
+    for variable, value in zip(model.optimizer.variables, values, strict=False):
         if variable is optimizer._learning_rate:
             return _shortest(value)
     return _shortest(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
 
 def scheduled_rates(optimizer, steps):
-    """The learning rates that a schedule has after these numbers of updates, as texts.
+    """Returns a schedule's learning rates after these numbers of updates, as texts.
 
     Args:
         optimizer: Keras optimizer.

@@ -113,19 +113,19 @@ class TrainingProgress(StepCounter):
 
     def describe(self, logs=None):
         """The loss, the speed and the time left, as text."""
-        parts = [f"loss {logs['loss']:.4f}"] if logs and "loss" in logs else []
+        texts = [f"loss {logs['loss']:.4f}"] if logs and "loss" in logs else []
         (start, first_step, first_tokens), (end, last_step, last_tokens) = (
             self._marks[0],
             self._marks[-1],
         )
         if end > start:
             if last_tokens is None:
-                parts.append(f"{(last_step - first_step) / (end - start):,.1f} steps/s")
+                texts.append(f"{(last_step - first_step) / (end - start):,.1f} steps/s")
             else:
-                parts.append(f"{(last_tokens - first_tokens) / (end - start):,.0f} target tokens/s")
-            left = (self.total_steps - self.step) * (end - start) / (last_step - first_step)
-            parts.append(f"{_clock_time(max(left, 0))} left")
-        return "  ".join(parts)
+                texts.append(f"{(last_tokens - first_tokens) / (end - start):,.0f} target tokens/s")
+            seconds = (self.total_steps - self.step) * (end - start) / (last_step - first_step)
+            texts.append(f"{_clock_time(max(seconds, 0))} left")
+        return "  ".join(texts)
 
 
 def _clock_time(seconds):
