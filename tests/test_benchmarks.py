@@ -1,7 +1,9 @@
 """The benchmarks: each script has help, and runs with the smallest sizes."""
 
+import json
 import os
 import pathlib
+import re
 import runpy
 import subprocess
 import sys
@@ -27,6 +29,29 @@ def test_help_begins_with_the_docstring(script, monkeypatch, capsys):
     help_text, text = capsys.readouterr().out, script.read_text(encoding="utf-8")
     assert text.split('"""')[1].splitlines()[0] in help_text
     assert f"python benchmarks/{script.name}" in help_text
+
+
+@pytest.mark.any_backend
+def test_pages_name_scripts_and_parts_that_are_there():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts = [page.read_text(encoding="utf-8") for page in pages if page.name != "CHANGELOG.md"]
+    commands = re.findall(r"benchmarks/(\w+)\.py(?: ([a-z_-]+))?", "\n".join(texts))
+    assert len(commands) > 30
+    for script, part in commands:
+        code = (ROOT / "benchmarks" / f"{script}.py").read_text(encoding="utf-8")
+        assert not part or f'"{part}"' in code or f"def {part}(" in code, (script, part)
+
+
+@pytest.mark.any_backend
+def test_the_raw_figures_are_those_that_the_page_names():
+    figures = json.loads((ROOT / "docs" / "results.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    cells = [row.strip("|").split("|")[-1] for row in page.splitlines() if row.startswith("|")]
+    names = set(re.findall(r"[a-z][a-z0-9-]+", ",".join(cells)))
+    assert figures.keys() <= names
+    for measurement in figures.values():
+        assert measurement["cpu"] and measurement["command"].partition("benchmarks/")[1]
+        assert {len(row) for row in measurement["rows"]} == {len(measurement["columns"])}
 
 
 def run(script, *arguments, backend="torch"):
