@@ -39,6 +39,6 @@ def export(translator, path: Path, format: str = "saved_model", **options) -> pa
     function = getattr(importlib.import_module(entry.module), entry.function)
     merged = merge_lora(translator.model)
     if merged is not translator.model:
-        parts = ("tokenizer", "options", "config", "dtype")
-        translator = Translator(merged, *(getattr(translator, name) for name in parts))
+        others = translator.tokenizer, translator.options, translator.config, translator.dtype
+        translator = Translator(merged, *others)
     return function(translator, path, **options)

@@ -60,34 +60,34 @@ class _Job:
         longest = limits.longest or math.inf
         self.lengths = [min(estimated_tokens(text), longest) for text in texts]
         # The longest come last, from where they are taken first.
-        self.left = sorted(range(len(texts)), key=self.lengths.__getitem__)
-        self.computing, self.parts, self.skips = 0, [], 0
+        self.queue = sorted(range(len(texts)), key=self.lengths.__getitem__)
+        self.computing, self.results, self.skips = 0, [], 0
 
     @property
     def next_length(self):
-        return self.lengths[self.left[-1]]
+        return self.lengths[self.queue[-1]]
 
     def finish(self, indices, outputs):
         """Takes the rows of some of the texts."""
-        self.parts.append((indices, outputs))
+        self.results.append((indices, outputs))
         self.computing -= len(indices)
-        if not self.left and not self.computing and not self.future.done():
-            self.future.set_result(_in_order(self.parts, len(self.texts)))
+        if not self.queue and not self.computing and not self.future.done():
+            self.future.set_result(_in_order(self.results, len(self.texts)))
 
 
-def _in_order(parts, count):
-    """The outputs of parts of a request, as one array each; shorter rows are padded."""
-    if len(parts) == 1 and list(parts[0][0]) == list(range(count)):
-        return parts[0][1]
+def _in_order(results, count):
+    """The outputs of a request, joined from those of its batches; shorter rows are padded."""
+    if len(results) == 1 and list(results[0][0]) == list(range(count)):
+        return results[0][1]
     merged = {}
-    for name, first in parts[0][1].items():
-        arrays = [outputs[name] for _, outputs in parts]
+    for name, first in results[0][1].items():
+        arrays = [outputs[name] for _, outputs in results]
         shape = (count, *np.max([array.shape[1:] for array in arrays], axis=0, initial=0))
         shape = tuple(map(int, shape))
         # Integers are indices in a text, where 0 is an index.
         fill = b"" if first.dtype == object else -1 if first.dtype.kind == "i" else 0
         merged[name] = np.full(shape, fill, first.dtype)
-        for (indices, _), array in zip(parts, arrays, strict=True):
+        for (indices, _), array in zip(results, arrays, strict=True):
             within = tuple(slice(size) for size in array.shape[1:])
             merged[name][(list(indices), *within)] = array
     return merged
@@ -122,7 +122,7 @@ class Batcher:
     @property
     def waiting(self):
         """Texts that wait."""
-        return sum(len(job.left) for job in self._jobs)
+        return sum(len(job.queue) for job in self._jobs)
 
     async def run(self, signature, texts, *, joins=True, max_texts=None, deadline=None):
         """Computes texts.
@@ -167,7 +167,7 @@ class Batcher:
 
     def _drop(self, job):
         """Removes a request from the queue."""
-        job.left = []
+        job.queue = []
         self._jobs.pop(job, None)
 
     async def drain(self, seconds=None):
@@ -227,17 +227,19 @@ class Batcher:
             self._arrived.clear()
             await self._arrived.wait()
         end = time.monotonic() + self._limits.wait
-        while not self._is_ended and not self._is_full() and (left := end - time.monotonic()) > 0:
+        while (
+            not self._is_ended and not self._is_full() and (seconds := end - time.monotonic()) > 0
+        ):
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(seconds):
                     await self._arrived.wait()
 
     def _is_full(self):
         texts = tokens = 0
         for job in self._jobs:
-            texts += len(job.left)
-            tokens += len(job.left) * job.next_length
+            texts += len(job.queue)
+            tokens += len(job.queue) * job.next_length
             if texts >= self._limits.max_texts or tokens >= self._limits.max_tokens:
                 return True
         return False
@@ -267,9 +269,9 @@ class Batcher:
                 ):
                     is_full = head.joins
                     continue
-                indices_of[job].append(job.left.pop())
+                indices_of[job].append(job.queue.pop())
                 size, longest = size + 1, length
-                if job.left:
+                if job.queue:
                     further.append(job)
             candidates = further
         return self._take_out(indices_of), is_full
@@ -296,7 +298,7 @@ class Batcher:
             job.computing += len(indices)
             job.skips = 0
             batch.append((job, indices))
-            if job.left:
+            if job.queue:
                 self._jobs.move_to_end(job)
             else:
                 del self._jobs[job]

@@ -42,8 +42,8 @@ class Request:
         return {**self.__dict__, "deadline": self.seconds_left}
 
     def __setstate__(self, state):
-        left = state["deadline"]
-        deadline = None if left is None else time.monotonic() + left
+        seconds = state["deadline"]
+        deadline = None if seconds is None else time.monotonic() + seconds
         self.__dict__.update(state, deadline=deadline)
 
 
@@ -285,9 +285,9 @@ class Engine(abc.ABC):
         versions = self.models().get(model)
         if versions is None:
             raise UnknownModel(f"There is no model {model!r}.")
-        for found in versions:
-            if found.state == AVAILABLE and version in (None, found.version):
-                return found
+        for one in versions:
+            if one.state == AVAILABLE and version in (None, one.version):
+                return one
         if version is not None:
             raise UnknownModel(f"Version {version} of the model {model!r} is not served.")
         raise NotReady(f"The model {model!r} is not ready yet.")

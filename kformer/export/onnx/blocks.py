@@ -124,9 +124,8 @@ def layer_norm(graph, norm, x):
     )
 
 
-def residual(graph, layer, name, x, sublayer):
+def residual(graph, layer, norm, x, sublayer):
     """A sub-layer with residual connection and norm, as `ResidualLayer` has it."""
-    norm = getattr(layer, f"{name}_norm")
     x = graph("Add", x, sublayer(layer_norm(graph, norm, x) if layer.normalize_first else x))
     return x if layer.normalize_first else layer_norm(graph, norm, x)
 
@@ -140,7 +139,7 @@ def feed_forward(graph, layer, x):
         x = _activate(graph, layer.feed_forward.activation, x)
         return _linear(graph, x, outer.kernel, outer.bias)
 
-    return residual(graph, layer, "feed_forward", x, sublayer)
+    return residual(graph, layer, layer.feed_forward_norm, x, sublayer)
 
 
 def _linear(graph, x, kernel, bias):
@@ -162,11 +161,9 @@ def _activate(graph, activation, x):
 # ---- attention ----
 
 
-def heads(graph, attention, x, name, count):
-    """Projects `[B, T, D]` by the weights `name` to `count` tensors `[B, N, T, H]`; without a list
-    where there is one.
-    """
-    x = _linear(graph, x, getattr(attention, f"{name}_kernel"), getattr(attention, f"{name}_bias"))
+def heads(graph, attention, x, kernel, bias, count):
+    """Projects `[B, T, D]` to `count` tensors `[B, N, T, H]`: a list, or one tensor if it is 1."""
+    x = _linear(graph, x, kernel, bias)
     tensors = [x] if count == 1 else graph("Split", x, outputs=count, axis=-1)
     shape = [0, 0, attention.num_heads, attention.head_size]
     tensors = [graph("Transpose", graph.reshape(x, shape), perm=[0, 2, 1, 3]) for x in tensors]
@@ -175,7 +172,8 @@ def heads(graph, attention, x, name, count):
 
 def rotated_heads(graph, attention, x, factors):
     """Queries, keys and values `[B, N, T, H]` of self-attention, the first two rotated."""
-    query, key, value = heads(graph, attention, x, "query_key_value", 3)
+    weights = attention.query_key_value_kernel, attention.query_key_value_bias
+    query, key, value = heads(graph, attention, x, *weights, 3)
     return rotate(graph, attention, query, factors), rotate(graph, attention, key, factors), value
 
 

@@ -31,17 +31,17 @@ def build_encoder(network, weights):
             query, key, value = blocks.rotated_heads(graph, attention, x, factors)
             return blocks.attend(graph, attention, query, key, value, keys_mask, attends)
 
-        x = blocks.residual(graph, layer, "self_attention", x, self_attention)
+        x = blocks.residual(graph, layer, layer.self_attention_norm, x, self_attention)
         x = blocks.feed_forward(graph, layer, x)
     x = x if network.encoder.norm is None else blocks.layer_norm(graph, network.encoder.norm, x)
+    attentions = [layer.cross_attention for layer in network.decoder_layers]
     cross = [
-        blocks.heads(graph, layer.cross_attention, x, "key_value", 2)
-        for layer in network.decoder_layers
+        blocks.heads(graph, each, x, each.key_value_kernel, each.key_value_bias, 2)
+        for each in attentions
     ]
     shape = ("batch", "source_length", network.source_embedding.hidden_dim)
     graph.output("encoded", x, graph.dtype, shape)
     graph.output("source_mask", mask, "bool", ("batch", "source_length"))
-    attentions = [layer.cross_attention for layer in network.decoder_layers]
     _output_pairs(graph, "cross", cross, attentions, "source_length")
     return graph
 
@@ -76,12 +76,13 @@ def build_decoder_step(network, weights):
             return blocks.attend(graph, attention, query, key, value, causal)
 
         def cross_attention(x, attention=layer.cross_attention, cache=cache):
-            query = blocks.heads(graph, attention, x, "query", 1)
+            weights = attention.query_kernel, attention.query_bias
+            query = blocks.heads(graph, attention, x, *weights, 1)
             pair = cache["cross_key"], cache["cross_value"]
             return blocks.attend(graph, attention, query, *pair, keys_mask, attends)
 
-        x = blocks.residual(graph, layer, "self_attention", x, self_attention)
-        x = blocks.residual(graph, layer, "cross_attention", x, cross_attention)
+        x = blocks.residual(graph, layer, layer.self_attention_norm, x, self_attention)
+        x = blocks.residual(graph, layer, layer.cross_attention_norm, x, cross_attention)
         x = blocks.feed_forward(graph, layer, x)
     x = x if network.decoder.norm is None else blocks.layer_norm(graph, network.decoder.norm, x)
     shape = ("batch", "target_length", network.target_embedding.vocabulary_size)
