@@ -9,7 +9,7 @@ import typer
 from kformer_cli.checks import check_output, check_sides
 from kformer_cli.environment import quiet_imports
 from kformer_cli.options import BATCH, MACHINE, Json, Run, option, with_options
-from kformer_options.model_folders import check_run, check_trained
+from kformer_options.model_folders import check_trained
 
 _Run = Annotated[
     str | None,
@@ -134,7 +134,6 @@ def calibrate(
     Example: [bold]kformer calibrate runs/en-de --source val.en --target val.de[/bold]
     """
     check_sides([(source, "--source"), (target, "--target"), (alignments, "--alignments")])
-    check_run(run)
     check_trained(run)
     with quiet_imports():
         from kformer.data.word_alignment import read_pharaoh

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.options import option, with_options
+from kformer_cli.options import option, set_options, with_options
 from kformer_options.installed import check_extra, check_server
 from kformer_options.key_file import keys_in
-from kformer_options.model_folders import check_served
+from kformer_options.model_folders import is_run, name_and_path
 from kformer_options.serving import SERVING
 
 
@@ -57,7 +57,7 @@ def serve(
         check_extra("--print-ray-config", "serve", ("yaml",))
     else:
         for model in models or ():
-            check_served(model)
+            is_run(name_and_path(model)[1])
         if options["api_keys"] is not None:
             keys_in(options["api_keys"])
         check_server(options["engine"], options["grpc_port"])
@@ -68,10 +68,10 @@ def serve(
         from kformer.serving.run import serve as run
         from kformer.serving.settings import ServerSettings, read_config
     settings = {"models": ()} if config is None else read_config(config)
-    given = {name: value for name, value in options.items() if value not in (None, [])}
+    settings |= set_options(options, SERVING)
     if models:
-        given["models"] = tuple(models)
-    settings = ServerSettings(**{**settings, **given})
+        settings["models"] = tuple(models)
+    settings = ServerSettings(**settings)
     if print_ray_config:
         import yaml
 

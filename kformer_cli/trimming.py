@@ -9,7 +9,7 @@ import typer
 from kformer_cli.checks import check_text
 from kformer_cli.environment import quiet_imports
 from kformer_cli.options import Backend, Json, Run, option
-from kformer_options.model_folders import check_new_folder, check_run, check_trained
+from kformer_options.model_folders import check_new_folder, check_trained
 
 
 def trim(
@@ -38,7 +38,6 @@ def trim(
     Example: [bold]kformer trim runs/nllb --text train.en --text train.de --output
     runs/nllb-en-de[/bold]
     """
-    check_run(run)
     check_trained(run)
     for path in text:
         check_text(path, "--text")

@@ -32,16 +32,31 @@ _EXPECTED |= {dict: "a dict of names and values"}
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option: what `option` declares, and what its field adds.
+    """One option: what `option` declares, and what the field adds: name, type, `is_optional`.
 
     Attributes:
+        meaning: str, the sentences of the docstring, without the default.
         name: str, the name of the field.
         type: type of a value: int, float, str, bool, dict, tuple, list (of paths), or `os.PathLike`
             for a path.
         is_optional: bool, whether `None` is a value.
         default: any type, the value of an unset option. `None` if the corpus decides, or if
             nothing is done without the option.
-    The others are the arguments of `option`.
+        help_text: str or `None`, the text of `--help` if it is not made from the meaning.
+        own_check: function or `None`, instead of the check of type and range.
+        group: str, default that of the field before. The heading in `--help-all`.
+        applies: str or `None`, when `default` applies: `NEW_MODEL` (without start_from),
+            `NEW_TOKENIZER`, `VALIDATION`, `TEACHERS`, `LORA` or `GENERAL`; `None` for always.
+        settled: str or `None`, what an unset option means, in words, if `default` does not show
+            it; `""` for nothing.
+        at_least, at_most: numbers or `None`, bounds that are allowed values.
+        above, below: numbers or `None`, bounds that are not.
+        note: str, text after the range in messages; of a list, what it holds.
+        choices: tuple, the only values.
+        flag: str, default the name with hyphens. The name on the command line, without `--`.
+        metavar: str or `None`, what the help shows for a value.
+        changeable: bool, whether a resumed training may have another value: the option says how
+            long and how often, not what is computed at a step.
     """
 
     meaning: str
@@ -50,6 +65,7 @@ class Option:
     is_optional: bool = False
     default: Any = None
     help_text: str | None = None
+    own_check: Any = None
     group: str = ""
     applies: str | None = None
     settled: str | None = None
@@ -59,7 +75,6 @@ class Option:
     below: float | None = None
     note: str = ""
     choices: tuple = ()
-    own_check: Any = None
     flag: str = ""
     metavar: str | None = None
     changeable: bool = False
@@ -162,21 +177,10 @@ def option(
     meaning: str,
     *,
     unset: Any = None,
-    settled: str | None = None,
-    applies: str | None = None,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    note: str = "",
-    choices: tuple = (),
-    check: Any = None,
-    flag: str = "",
-    metavar: str | None = None,
-    group: str = "",
     help: str | None = None,
-    changeable: bool = False,
+    check: Any = None,
     metadata: dict[str, Any] | None = None,
+    **attributes: Any,
 ) -> Any:
     """Makes the field of an option. The result is `Any` for type checkers, as the field's own type.
 
@@ -185,25 +189,11 @@ def option(
         meaning: str, the sentences of the docstring, without the default.
         unset: any type, default `None`. The value that settling gives an unset option, whose field
             is `None`.
-        settled: str, default `None`. What an unset option means, in words, if `unset` does not
-            show it; `""` for nothing.
-        applies: str, default `None`. When `unset` applies: `NEW_MODEL` (without start_from),
-            `NEW_TOKENIZER`, `VALIDATION`, `TEACHERS`, `LORA` or `GENERAL`; `None` for always.
-        at_least: number, default `None`. The smallest value.
-        at_most: number, default `None`. The largest value.
-        above: number, default `None`. All values are above it.
-        below: number, default `None`. All values are below it.
-        note: str, default `""`. Text after the range in messages; of a list, what it holds.
-        choices: tuple, default `()`. The only values.
+        help: str, default made from `meaning` and the default. The text of `--help`.
         check: function, default `None`. Takes the option's name and a value, and returns the value
             or raises a ValueError, instead of the check of type and range.
-        flag: str, default the name with hyphens. The name on the command line, without `--`.
-        metavar: str, default `None`. What the help shows for a value.
-        group: str, default that of the field before. The heading in `--help-all`.
-        help: str, default made from `meaning` and the default. The text of `--help`.
-        changeable: bool, default False. Whether a resumed training may have another value: the
-            option says how long and how often, not what is computed at a step.
         metadata: dict, default `None`. Further entries of the field's metadata.
+        **attributes: attributes of `Option`, from `group` on.
 
     Returns:
         `dataclasses.Field`.
@@ -230,19 +220,8 @@ def option(
         meaning,
         default=default if unset is None else unset,
         help_text=help,
-        group=group,
-        applies=applies,
-        settled=settled,
-        at_least=at_least,
-        at_most=at_most,
-        above=above,
-        below=below,
-        note=note,
-        choices=choices,
         own_check=check,
-        flag=flag,
-        metavar=metavar,
-        changeable=changeable,
+        **attributes,
     )
     return dataclasses.field(default=default, metadata={"option": declared, **(metadata or {})})
 

@@ -159,20 +159,6 @@ def name_and_path(model):
     return (name, path) if equals and "/" not in name else ("", model)
 
 
-def check_served(model):
-    """Checks that there is a folder for a model to serve.
-
-    Args:
-        model: str, `PATH` or `NAME=PATH`.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    _, path = name_and_path(model)
-    if not pathlib.Path(path).is_dir():
-        raise FileNotFoundError(f"There is no run directory or SavedModel {path}.")
-
-
 def is_run(path):
     """Whether a model is a run directory, and not a SavedModel.
 

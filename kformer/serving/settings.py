@@ -11,7 +11,7 @@ from kformer.serving.versions import version_folders
 from kformer_options.field import check_values, documented
 from kformer_options.installed import check_extra
 from kformer_options.key_file import keys_in
-from kformer_options.model_folders import languages_of_name, name_and_path
+from kformer_options.model_folders import is_run, languages_of_name, name_and_path
 from kformer_options.names import named
 from kformer_options.serving import SERVED_DTYPES, SERVING, ServerOptions
 from kformer_options.wording import shown
@@ -162,27 +162,19 @@ class ServerSettings(ServerOptions):
                 "that of a SavedModel is fixed at its export: leave it out."
             )
         for model in self.models:
-            path = model.path
-            if not path.is_dir():
-                raise FileNotFoundError(
-                    f"models.{model.name}: there is no run directory or SavedModel {path}."
-                )
-            if model.is_run:
-                continue
+            try:
+                if is_run(model.path):
+                    continue
+            except FileNotFoundError as error:
+                raise FileNotFoundError(f"models.{model.name}: {error}") from None
             if model.dtype is not None:
                 raise ValueError(
                     f"models.{model.name}.dtype: the dtype of a SavedModel is fixed at its export: "
                     "leave it out."
                 )
-            folders = [path, *(folder for folder in path.iterdir() if folder.name.isdigit())]
-            if not any((folder / "saved_model.pb").is_file() for folder in folders):
+            for version in sorted(set(model.versions or ()) - set(version_folders(model.path))):
                 raise FileNotFoundError(
-                    f"models.{model.name}: {path} is neither a run directory (it lacks "
-                    "config.json) nor a SavedModel (it lacks saved_model.pb)."
-                )
-            for version in sorted(set(model.versions or ()) - set(version_folders(path))):
-                raise FileNotFoundError(
-                    f"models.{model.name}: there is no version {version} in {path}."
+                    f"models.{model.name}: there is no version {version} in {model.path}."
                 )
 
 
