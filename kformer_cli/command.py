@@ -42,7 +42,7 @@ def add_option(command, name, annotation):
 
 
 class _Plain:
-    """Help in words: paragraphs that the terminal wraps, and no types of Python."""
+    """Formats help text: paragraphs that the terminal wraps, no types of Python."""
 
     def __init__(self, *args, help=None, **kwargs):
         # The docstring's lines would break where its source does.

@@ -67,7 +67,7 @@ def serve(
     with quiet_imports():
         from kformer.serving.run import serve as run
         from kformer.serving.settings import ServerSettings, read_config
-    settings = {"models": ()} if config is None else read_config(config)
+    settings = {"models": (), **({} if config is None else read_config(config))}
     settings |= set_options(options, SERVING)
     if models:
         settings["models"] = tuple(models)
