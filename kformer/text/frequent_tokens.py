@@ -2,16 +2,13 @@
 
 import collections
 import itertools
-import re
 
+from kformer.text.word_pieces import is_byte_piece
 from kformer.utils.checks import check_texts, check_whole
-
-# SentencePiece's name of a token that stands for a byte.
-_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
 def frequent_tokens(tokenizer, texts, size=None):
-    """The most frequent tokens of texts in the target language, and the tokens of single bytes.
+    """Returns the most frequent tokens of texts in the target language, and those of single bytes.
 
     Args:
         tokenizer: `kformer.Tokenizer`.
@@ -40,7 +37,9 @@ def frequent_tokens(tokenizer, texts, size=None):
             "There is no token in the texts of the shortlist; give text in the target language."
         )
     # Equally frequent tokens by id: the list must not depend on the order of the texts.
-    found = sorted(counts, key=lambda token: (-counts[token], token))[:size]
-    pieces = tokenizer.tokens(range(tokenizer.target_vocabulary_size), side="target")
-    of_bytes = [token for token, piece in enumerate(pieces) if _BYTE_PIECE.fullmatch(piece)]
-    return tuple(sorted({*found, *of_bytes}))
+    tokens = set(sorted(counts, key=lambda token: (-counts[token], token))[:size])
+    vocabulary = tokenizer.vocabulary("target")
+    for token, surface in enumerate(vocabulary.surfaces[:-1]):
+        if is_byte_piece(vocabulary.pieces[token], surface):
+            tokens.add(token)
+    return tuple(sorted(tokens))

@@ -29,10 +29,10 @@ class Tokenizer:
     - Text never becomes a control id: "</s>" or "<pad>" in a text is text.
     - With byte fallback (the default) no character is unknown: a rare character becomes its UTF-8
       bytes.
-    - With the normalization "nmt_nfkc" (default) text is read as translation systems do:
-      compatibility forms are folded (NFKC), every kind of space becomes one space, and control
-      characters and outer spaces are removed. Decoded text is normalized in this way. With
-      "identity" and byte fallback, every Unicode string is decoded byte for byte.
+    - The normalization "nmt_nfkc" (default), usual for translation, folds compatibility forms
+      (NFKC), makes every kind of space one space, and removes control characters and outer spaces.
+      Decoded text is normalized in this way. With "identity" and byte fallback, every Unicode
+      string is decoded byte for byte.
     - Invalid UTF-8 becomes U+FFFD, in encoding and in decoding.
     - `kformer.export.saved_model.tokenizer.GraphTokenizer` returns the same ids and the same text
       in a TensorFlow graph.
@@ -111,8 +111,7 @@ class Tokenizer:
         max_sentences: int = 300_000,
         seed: int = 0,
     ) -> "Tokenizer":
-        """Trains a tokenizer. The same texts and settings give the same model, byte for byte, on
-        any machine.
+        """Trains a tokenizer. The same texts and settings give the same bytes on any machine.
 
         Args:
             files: path or list of paths, default `None`. UTF-8 text files with one text per line.

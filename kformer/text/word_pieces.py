@@ -10,30 +10,25 @@ import unicodedata
 import numpy as np
 
 from kformer.decoding import Joins
+from kformer.text import scripts
 from kformer.text.normalization import SPACE_SIGN
-from kformer.text.scripts import (
-    CHINESE_JAPANESE,
-    HANGUL,
-    THAI_LAO_BURMESE_KHMER,
-    TIBETAN,
-    is_of,
-)
 
 _HALF_WIDTH = ((0xFF66, 0xFFDC),)
-_WITHOUT_SPACES = THAI_LAO_BURMESE_KHMER + TIBETAN + HANGUL + CHINESE_JAPANESE + _HALF_WIDTH
+_ASIAN = scripts.CHINESE_JAPANESE + scripts.HANGUL + _HALF_WIDTH
+_WITHOUT_SPACES = scripts.THAI_LAO_BURMESE_KHMER + scripts.TIBETAN + _ASIAN
 # Signs inside words; a piece that begins with one goes on with a word, too.
 _JOINING = "-_@'\u2019\u2010\u2011"
 
 
 def is_word_character(character):
-    """Whether a character is a letter, digit or mark of a script that puts spaces between words."""
+    """Returns whether a character is a letter, digit or mark of a script with spaces."""
     if unicodedata.category(character)[0] not in "LMN":
         return False
-    return not is_of(character, _WITHOUT_SPACES)
+    return not scripts.is_of(character, _WITHOUT_SPACES)
 
 
 def word_joins(vocabulary, size):
-    """Which pieces of a `Vocabulary` write no whole word.
+    """Returns which pieces of a `Vocabulary` write no whole word.
 
     Pieces of single bytes count as parts of words: they write rare letters.
 
@@ -59,12 +54,12 @@ def word_joins(vocabulary, size):
 
 
 def is_byte_piece(piece, surface):
-    """Whether a piece, such as "<0x41>", writes one byte."""
+    """Returns whether a piece, such as "<0x41>", writes one byte."""
     return len(surface) == 1 and len(piece) == 6 and piece.startswith("<0x")
 
 
 def without_space_sign(vocabulary):
-    """The id of each piece without its leading space sign.
+    """Returns the id of each piece without its leading space sign.
 
     Args:
         vocabulary: `Vocabulary`.
@@ -74,16 +69,16 @@ def without_space_sign(vocabulary):
         is no such piece, or no sign.
     """
     ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-    found = np.full(len(vocabulary), -1, "int32")
+    others = np.full(len(vocabulary), -1, "int32")
     for token_id, piece in enumerate(vocabulary.pieces):
         if piece.startswith(SPACE_SIGN):
-            found[token_id] = ids.get(piece[1:], -1) if len(piece) > 1 else -2
-    return found
+            others[token_id] = ids.get(piece[1:], -1) if len(piece) > 1 else -2
+    return others
 
 
 def word_starts(vocabulary):
-    """How each piece of a `Vocabulary` begins after its space sign, int32 array: 1 with a letter
-    or digit that belongs to a word, 0 with another character, 2 where the sign is all.
+    """Returns how each piece of a `Vocabulary` begins after its space sign, int32 array: 1 with a
+    letter or digit that belongs to a word, 0 with another character, 2 where the sign is all.
     """
-    rests = (piece.removeprefix(SPACE_SIGN) for piece in vocabulary.pieces)
-    return np.array([is_word_character(rest[0]) if rest else 2 for rest in rests], "int32")
+    texts = (piece.removeprefix(SPACE_SIGN) for piece in vocabulary.pieces)
+    return np.array([is_word_character(text[0]) if text else 2 for text in texts], "int32")

@@ -4,6 +4,8 @@ A word is what stands between spaces. Chinese and Japanese have no spaces betwee
 their characters is a word of its own. An alignment names words by their index among these.
 """
 
+import bisect
+import itertools
 import unicodedata
 
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
@@ -13,7 +15,7 @@ _SPACE = SPACE_SIGN.encode()
 
 
 def split_words(text):
-    """The words of a text.
+    """Splits a text into words.
 
     Args:
         text: str.
@@ -32,9 +34,9 @@ def split_words(text):
     if text.isascii():
         return text.split()
     words = []
-    for part in text.split():
+    for characters in text.split():
         begins = True  # Whether the next character begins a word.
-        for index, character in enumerate(part):
+        for index, character in enumerate(characters):
             if index and unicodedata.category(character)[0] == "M":
                 words[-1] += character  # A combining mark belongs to the character before it.
                 continue
@@ -75,33 +77,27 @@ class TokenWords:
         self._vocabulary = vocabulary
 
     def __call__(self, ids, words):
+        vocabulary = self._vocabulary
         # Pieces write the normalized text, so the words are normalized, too; spaces do not count.
-        written = [self._normalized(word) for word in words]
-        text, ends, found = b"".join(written), [], []
-        for part in written:
-            ends.append(len(part) + (ends[-1] if ends else 0))
-        surfaces, size = self._vocabulary.surfaces, len(self._vocabulary)
-        position = word = 0
+        texts = []
+        for word in words:
+            word = replace_all(valid_text(word), vocabulary.normalization.before)
+            texts.append(vocabulary.processor.normalize(word).encode().replace(_SPACE, b""))
+        text, ends = b"".join(texts), list(itertools.accumulate(map(len, texts)))
+        surfaces, size = vocabulary.surfaces, len(vocabulary)
+        ranges, position, first = [], 0, 0
         for token_id in ids:
             surface = surfaces[token_id if 0 <= token_id < size else size]
             if not surface:
-                found.append(range(0))
+                ranges.append(range(0))
                 continue
-            part = surface.replace(_SPACE, b"")
-            begin = text.find(part, position)
+            surface = surface.replace(_SPACE, b"")
+            begin = text.find(surface, position)
             # An unknown token writes nothing that stands in the text: it belongs to the next word.
-            is_known = begin >= 0 and token_id != self._vocabulary.unknown_id
-            begin, end = (begin, begin + len(part)) if is_known else (position, position)
-            while word < len(ends) and ends[word] <= begin:
-                word += 1
-            last = word
-            while last + 1 < len(ends) and ends[last] < end:
-                last += 1
-            found.append(range(min(word, len(ends)), min(last + 1, len(ends))))
+            is_in_text = begin >= 0 and token_id != vocabulary.unknown_id
+            begin, end = (begin, begin + len(surface)) if is_in_text else (position, position)
+            first = bisect.bisect_right(ends, begin, first)
+            last = bisect.bisect_left(ends, end, first)
+            ranges.append(range(first, min(last + 1, len(ends))))
             position = end
-        return found
-
-    def _normalized(self, word):
-        vocabulary = self._vocabulary
-        word = replace_all(valid_text(word), vocabulary.normalization.before)
-        return vocabulary.processor.normalize(word).encode().replace(_SPACE, b"")
+        return ranges

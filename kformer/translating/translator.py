@@ -41,14 +41,14 @@ class Translator:
     Args:
         model: `kformer.Transformer`, or a `kformer.models.Ensemble` of several.
         tokenizer: `kformer.Tokenizer`, the one that the model was trained with.
-        options: `kformer.decoding.SearchOptions`, default `None`. The options of every call that
-            does not change them; `None` for a beam of 4.
-        config: dict of JSON values, default `None`. `save` writes it, too, such as how the model
-            was trained.
-        dtype: str, default `None`. How matrices are multiplied on TensorFlow and PyTorch:
-            "bfloat16" or "int8", with rounded copies of the matrices, which are made once: after a
-            change of the model's weights make a new translator. `None` or "float32" for the weights
-            themselves, which `score` and `attention` always use.
+        options: `kformer.decoding.SearchOptions`, default `None`. The options of calls that do not
+            change them; `None` for a beam of 4.
+        config: dict of JSON values, default `None`. What `save` writes beside the model, such as
+            how it was trained.
+        dtype: str, default `None`. The type in which TensorFlow and PyTorch multiply matrices:
+            "bfloat16" or "int8". The matrices are rounded once: after a change of the model's
+            weights, make a new translator. `None` or "float32" for the weights themselves, which
+            `score` and `attention` always use.
 
     Call arguments:
         texts: list of str, or one str. For one str, `terms` and `forbidden_terms` are its terms,
@@ -75,21 +75,23 @@ class Translator:
     """
 
     def __init__(self, model, tokenizer: Tokenizer, options=None, config=None, dtype=None):
-        for name, theirs, ours in (
+        for name, size, most in (
             ("source", tokenizer.vocabulary_size, model.vocabulary_size),
             ("target", tokenizer.target_vocabulary_size, model.target_vocabulary_size),
         ):
-            if theirs > ours:
+            if size > most:
                 raise ValueError(
-                    f"The tokenizer has {theirs} {name} tokens, but the model only {ours}: "
-                    "this is not the tokenizer that the model was made for."
+                    f"The tokenizer has {size} {name} tokens, but the model only {most}: this is "
+                    "not the tokenizer that the model was made for."
                 )
-        for name in ("pad", "end"):
-            theirs, ours = (getattr(each, f"{name}_id") for each in (tokenizer, model))
-            if theirs != ours:
+        for name, token_id, expected in (
+            ("pad", tokenizer.pad_id, model.pad_id),
+            ("end", tokenizer.end_id, model.end_id),
+        ):
+            if token_id != expected:
                 raise ValueError(
-                    f"The {name} token of the tokenizer has the id {theirs}, but that of the model "
-                    f"{ours}: this is not the tokenizer that the model was made for."
+                    f"The {name} token of the tokenizer has the id {token_id}, but that of the "
+                    f"model {expected}: this is not the tokenizer that the model was made for."
                 )
         self.model, self.tokenizer = model, tokenizer
         if options is None:
@@ -105,30 +107,30 @@ class Translator:
         self._reader = PairReader(model, tokenizer)
 
     def __call__(self, texts, **arguments):
-        single = isinstance(texts, str | bytes)
-        if single:
+        is_one = isinstance(texts, str | bytes)
+        if is_one:
             rows = ("terms", "forbidden_terms", "prefixes")
             arguments = {
                 name: [value] if name in rows and value is not None else value
                 for name, value in arguments.items()
             }
         annotations = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
-        texts = [texts] if single else check_texts(texts)
+        texts = [texts] if is_one else check_texts(texts)
         results = self.translate(texts, **arguments)
-        several = arguments.get("n_best", self.options.n_best) > 1
-        several = several or arguments.get("alternatives") is not None
+        has_lists = arguments.get("n_best", self.options.n_best) > 1
+        has_lists = has_lists or arguments.get("alternatives") is not None
         if any(annotations.values()):
-            if several:
+            if has_lists:
                 raise ValueError(
                     "alignment and confidence are those of one translation: leave n_best and "
                     "alternatives out."
                 )
             results = self.annotated(texts, results, **annotations)
-        elif several:
+        elif has_lists:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
             results = [result.text for result in results]
-        return results[0] if single else results
+        return results[0] if is_one else results
 
     def translate(
         self,
@@ -145,31 +147,31 @@ class Translator:
         progress: Progress | None = None,
         **options,
     ) -> list[Translation]:
-        """Like a call, but returns scores, tokens and truncation, too.
+        """Translates texts, and returns scores, tokens and truncation, too.
 
         Sentences of similar lengths are searched together. No sentence changes another's
         translation.
 
         Args:
             texts: list of str.
-            terms: list with a list for each text, default `None`. What its translation must
-                contain: each a str, or a tuple of str, one of which is enough, such as `("Hund",
-                "Hunde")`. It needs a beam; a limit below `max_length` is raised to their tokens.
-            forbidden_terms: list with a list of str for each text, default `None`. What its
-                translation must not contain. A term in `terms` goes before.
-            prefixes: list of str, default `None`. How each translation begins, at no cost.
+            terms: list with a list for each text, default `None`. The terms that its translation
+                must contain: each a str, or a tuple of forms, one of which is enough, such as
+                `("Hund", "Hunde")`. Terms need a beam, and raise a limit below `max_length`.
+            forbidden_terms: list with a list of str for each text, default `None`. The terms that
+                its translation must not contain, unless `terms` has them.
+            prefixes: list of str, default `None`. How each translation begins. A prefix does not
+                count in scores.
             alternatives: int, default `None`. The number of translations of each text. They differ
                 in the first token after the prefix: the most probable tokens there, best first.
             mbr: int, default `None`. Minimum Bayes risk decoding: of `mbr` samples of each text the
-                one that is most like the others by chrF, which becomes its `rank`. The options
-                of sampling and `n_best` count, `beam_size` does not.
+                one that is most like the others by chrF, which becomes its `rank`. It uses the
+                options of sampling and `n_best`, not `beam_size`.
             batch_size: int, default 64. The most sentences that are searched at once.
             batch_tokens: int, default 4096. The most source tokens that are searched at once,
-                padding included; `None` for any number. It bounds the memory that long sentences
-                take.
-            first_index: int, default 0. The index of the first text in a longer input that is
-                translated by several calls. The random numbers of a sample depend on the seed and
-                on the index of its text, so the calls return what one call would.
+                padding included; `None` for any number. It bounds the memory for long sentences.
+            first_index: int, default 0. The index of the first text in a longer input that several
+                calls translate. The random numbers of a sample depend on the seed and on the index
+                of its text, so the calls return what one call would.
             progress: function, default `None`. It is called after each batch with the number of
                 sentences done.
             **options: fields of `SearchOptions` that this call changes.
