@@ -1,11 +1,9 @@
 """Views of a dataset: its batches from any step on, and its first epoch."""
 
-import operator
-
 import keras
 import numpy as np
 
-from kformer.utils.checks import shown
+from kformer.utils.checks import check_whole, shown
 
 
 class OneReader(keras.utils.PyDataset):
@@ -42,9 +40,7 @@ class EndlessBatches(OneReader):
     def __init__(self, dataset, step, is_for_fit=False):
         super().__init__()
         self.dataset = dataset
-        self.step = operator.index(step)
-        if self.step < 0:
-            raise ValueError(f"The step must not be negative, but it is {self.step}.")
+        self.step = check_whole("step", step, least=0)
         self._shows_shapes = is_for_fit and not dataset.packed
 
     def for_fit(self):

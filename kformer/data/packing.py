@@ -70,14 +70,9 @@ def pack_cells(sources, targets, counts, capacity):
     while True:
         if len(rows) % 64 == 0:  # Removes cells without pairs, for speed.
             nonempty = np.flatnonzero(remaining)
-            cells, sources, targets, remaining, first = (
-                cells[nonempty],
-                sources[nonempty],
-                targets[nonempty],
-                remaining[nonempty],
-                0,
-            )
-            sizes = sources + targets
+            arrays = cells, sources, targets, remaining
+            cells, sources, targets, remaining = (array[nonempty] for array in arrays)
+            sizes, first = sources + targets, 0
         while first < len(remaining) and not remaining[first]:
             first += 1
         if first == len(remaining):

@@ -15,6 +15,7 @@ from kformer.data.noise import Noise, NoisyReader
 from kformer.data.order import BatchOrder
 from kformer.data.packing import segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
+from kformer.utils.checks import check_whole
 from kformer.utils.rows import round_up
 from kformer_options.wording import counted
 
@@ -252,10 +253,7 @@ class ParallelDataset(OneReader):
         Raises:
             ValueError: the epoch is negative.
         """
-        epoch = operator.index(epoch)
-        if epoch < 0:
-            raise ValueError(f"The epoch must not be negative, but it is {epoch}.")
-        self.epoch = epoch
+        self.epoch = check_whole("epoch", epoch, least=0)
 
     def batch_at(self, step):
         """The batch of a global step on this host.
@@ -269,9 +267,7 @@ class ParallelDataset(OneReader):
         Raises:
             ValueError: the step is negative.
         """
-        step = operator.index(step)
-        if step < 0:
-            raise ValueError(f"The step must not be negative, but it is {step}.")
+        step = check_whole("step", step, least=0)
         inputs, labels = self._batch(step)
         self._counts[step] = int(np.count_nonzero(labels != self.pad_id))
         while len(self._counts) > _COUNTS_KEPT:
@@ -285,7 +281,6 @@ class ParallelDataset(OneReader):
         Args:
             step: int of at least 0. The global step.
         """
-        step = operator.index(step)
         pairs = self._plan.batch(step, self.host)[1]
         return self.corpus.in_epoch(pairs, step // self.steps_per_epoch)
 

@@ -201,7 +201,7 @@ def test_options_out_of_range(tokenizer, option, message):
 def test_steps_and_epochs_out_of_range(tokenizer):
     dataset = ParallelDataset(["a"], ["b"], tokenizer)
     for call in (dataset.batch_at, dataset.from_step, dataset.set_epoch):
-        with pytest.raises(ValueError, match="must not be negative, but it is -1"):
+        with pytest.raises(ValueError, match="must be a whole number of at least 0, but -1"):
             call(-1)
 
 
