@@ -17,6 +17,7 @@ from kformer.trainer.training import Reports
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.machine import configuration, configure_machine
 from kformer.utils import files
+from kformer_options.commands import COMMANDS
 from kformer_options.names import command_line_names
 from tests.trainer.test_effort import SIZES, few_steps, train  # noqa: F401
 from tests.trainer.test_run import losses_of, write_pairs
@@ -166,7 +167,8 @@ def test_on_the_command_line_a_process_names_options_as_the_command_does(tmp_pat
         wrong = Part(work, tmp_path / "wrong", vocabulary_size=200_000, **texts)
         with pytest.raises(ValueError, match="^--vocabulary-size=200000 is too large"):
             list(work.make([wrong]))
-        with pytest.raises(ValueError, match="^--jobs=2 is for .* or leave --jobs out"):
+        flag = f"--{COMMANDS['jobs'].flag}"
+        with pytest.raises(ValueError, match=f"^{flag}=2 is for .* or leave {flag} out"):
             check_jobs(2, False, {})
 
 
