@@ -147,7 +147,7 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
 
 
 def _check_paths(input, output, options):
-    """The format of both files."""
+    """Returns the format of both files, once the paths and numbers are checked."""
     if not input.is_file():
         raise FileNotFoundError(f"The input file '{input}' does not exist, or is not a file.")
     if not output.parent.is_dir():
@@ -156,16 +156,16 @@ def _check_paths(input, output, options):
         )
     if input == output:
         raise ValueError(f"The output would replace the input {input}: give it another name.")
-    wanted, given = format_of(input), format_of(output)
-    if wanted is not given:
+    input_format, output_format = format_of(input), format_of(output)
+    if input_format is not output_format:
         raise ValueError(
-            f"{input} is {wanted.name} by its ending, and {output} is {given.name}: give both "
-            "names endings of one kind."
+            f"{input} is {input_format.name} by its ending, and {output} is {output_format.name}: "
+            "give both names endings of one kind."
         )
     check_whole("n_best", options.n_best)
     check_whole("batch_size", options.batch_size)
     check_whole("threads", options.threads)
-    return wanted(
+    return input_format(
         input,
         field=options.field,
         output_field=options.output_field,

@@ -1,6 +1,6 @@
-"""The manifest of a batch job: what was asked, and the sizes and digests of what it reads.
+"""The manifest of a batch job: its options, and the sizes and digests of the files that it reads.
 
-A job that is given again goes on only if all of it is the same.
+A job that is started again continues only if its manifest is the same.
 """
 
 import hashlib
@@ -56,12 +56,12 @@ def make_manifest(options, records_format):
         ValueError: the input is damaged.
     """
     path = pathlib.Path(records_format.path)
-    asked = options.as_dict()
-    asked["search"] = dict(sorted(asked["search"].items()))
+    values = options.as_dict()
+    search = values.pop("search")
     return {
         "format_version": _FORMAT_VERSION,
         "kformer": metadata.version("kformer"),
-        "asked": asked,
+        "options": {**values, **search},
         "input": {
             "bytes": path.stat().st_size,
             "digest": _digest([path]),
@@ -102,10 +102,10 @@ def check_or_write(folder, manifest):
 
 
 def shards_folder(folder, manifest):
-    """The folder of a job's shards.
+    """Returns the folder of a job's shards.
 
-    Its name depends on all that is asked: a worker of an earlier job of other content, which may
-    still run, knows another folder.
+    Its name depends on the whole manifest: a worker of an earlier job with another one, which may
+    still run, writes to another folder.
     """
     text = json.dumps(manifest, sort_keys=True)
     return folder / f"shards-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
@@ -124,21 +124,17 @@ def remove_job(folder):
 
 
 def _changes(old, new):
-    """What differs, in words."""
+    """Yields a phrase for each difference between two manifests."""
     if old.get("input") != new["input"]:
         yield "the input has changed"
     if old.get("models") != new["models"]:
         yield "the model has changed"
     if old.get("kformer") != new["kformer"]:
         yield f"kformer was {shown(old.get('kformer'))} and is {new['kformer']!r} now"
-    before, now = (_flat(each.get("asked", {})) for each in (old, new))
+    before, now = old.get("options", {}), new["options"]
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             yield f"{named(name)} was {shown(before.get(name))} and is {shown(now.get(name))} now"
-
-
-def _flat(asked):
-    return {**{name: asked[name] for name in asked if name != "search"}, **asked.get("search", {})}
 
 
 def _files_of(folder):
@@ -148,10 +144,9 @@ def _files_of(folder):
 
 
 def _digest(paths):
-    """The digest of files: of one file, that of its bytes."""
+    """Returns the digest of the bytes of files, one after the other."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
