@@ -234,8 +234,10 @@ def test_fit_reads_packed_data_and_the_model_stays_what_it_was(
     )
     history = model.fit(data, epochs=6, verbose=0).history
     assert np.isfinite(history["loss"]).all() and history["nll"][-1] < history["nll"][0]
-    # In the data's own order: Keras reads a batch or two ahead, only to learn what they look like.
-    assert read[-6 * len(data) :] == list(range(6 * len(data)))
+    # In the data's own order. Keras reads a batch or two before, only to learn what they look like,
+    # and on TensorFlow one ahead.
+    epochs = read[len(read) - 1 - read[::-1].index(0) :]
+    assert len(epochs) - 6 * len(data) in (0, 1) and epochs == list(range(len(epochs)))
     together = model.evaluate(data, verbose=0, return_dict=True)
     alone = kformer.data.ParallelDataset.from_prepared(data.corpus, shuffle=False)
     expected = model.evaluate(alone, verbose=0, return_dict=True)
