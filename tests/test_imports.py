@@ -164,6 +164,7 @@ def test_no_circle_of_files():
         visit(module)
 
 
+@pytest.mark.heavy
 def test_backends_without_tensorflow_and_matplotlib():
     """`import kformer` on JAX and PyTorch needs neither TensorFlow nor Matplotlib."""
     code = (
@@ -188,6 +189,7 @@ assert "tensorflow" not in sys.modules and "matplotlib" not in sys.modules
         assert run.stdout == run.stderr == "", "import kformer prints nothing"
 
 
+@pytest.mark.heavy
 def test_an_import_on_tensorflow_prints_no_banner_and_keeps_what_others_say():
     code = "import kformer_options.banner, os\nwith kformer_options.banner.without_banner():\n"
     code += "    os.write(2, b'a user\\'s own line\\n')\n    import kformer"

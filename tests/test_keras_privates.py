@@ -103,6 +103,7 @@ def privates_of_keras():
     return {name for name in (names - defined).union(shared_names()) if is_private(name)}
 
 
+@pytest.mark.heavy
 def test_privates_of_keras_are_on_the_list():
     assert privates_of_keras() - OTHERS == PRIVATES.keys()
 

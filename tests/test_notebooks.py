@@ -103,6 +103,7 @@ def builder(tmp_path):
     return module
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_a_source_becomes_two_notebooks_with_outputs(builder, tmp_path, capsys):
     assert builder.main([]) == 0

@@ -40,6 +40,7 @@ def distributions(tmp_path_factory):
     return folder
 
 
+@pytest.mark.heavy
 def test_the_sdist_has_everything_that_its_tests_need(distributions, tmp_path):
     (path,) = distributions.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -76,6 +77,7 @@ def test_the_sdist_has_everything_that_its_tests_need(distributions, tmp_path):
     assert run.returncode == 0, run.stdout[-3000:]
 
 
+@pytest.mark.heavy
 def test_the_wheel_translates_without_the_repository(distributions, tmp_path):
     (path,) = distributions.glob("*.whl")
     with zipfile.ZipFile(path) as archive:

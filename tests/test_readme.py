@@ -54,6 +54,7 @@ SIZES = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: path.name)
 def test_the_python_runs(readme, folder, capsys):

@@ -17,10 +17,12 @@ def run(*command):
     assert process.returncode == 0, process.stdout + process.stderr
 
 
+@pytest.mark.heavy
 def test_mypy_sees_each_mistake():
     run(sys.executable, "-m", "mypy", *FILES)
 
 
+@pytest.mark.heavy
 def test_pyright_sees_each_mistake(tmp_path):
     config = {
         "include": [str(ROOT / name) for name in FILES],

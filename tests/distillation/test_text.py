@@ -236,6 +236,7 @@ def test_the_command_checks_its_options_before_it_translates(command):
     assert code != 0 and "give it by --reference" in " ".join(printed.split())
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_a_student_teaches_the_next(tmp_path):
     pairs = kformer.examples.generate_pairs(30, seed=6, split="train", categories=("time",))

@@ -29,6 +29,7 @@ def seconds(text, format):
     return min(times)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("format", "pattern"),
     [

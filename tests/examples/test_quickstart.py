@@ -13,6 +13,7 @@ from kformer.utils import files
 pytestmark = pytest.mark.any_backend
 
 
+@pytest.mark.heavy
 def test_it_trains_measures_exports_and_reads_back(tmp_path, monkeypatch):
     sizes = {
         "num_encoder_layers": 1,

@@ -615,6 +615,7 @@ def test_an_mt5_with_one_table_is_scaled_by_older_versions_alone(folders, tmp_pa
     np.testing.assert_allclose(found, scale * expected.numpy(), atol=1e-3)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_safetensors_need_no_torch(folders):
     """The whole way in, in a process where PyTorch cannot be imported."""

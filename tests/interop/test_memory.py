@@ -82,6 +82,7 @@ def originals(tmp_path_factory):
     return {kind: sound_folder(top / kind, kind, models) for kind in ("marian", "t5")}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "backend",
     ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("jax", "tensorflow"))],

@@ -121,6 +121,7 @@ def error_of(result):
 # ---- the entry point ----
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
     code = """if True:
@@ -730,6 +731,7 @@ def test_closed_streams_are_one_clear_line(kformer_main, monkeypatch, tmp_path):
         streaming.open_output(None).__enter__()
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux alone has this device")
 def test_a_full_device_is_one_line_that_names_it(kformer_main, tmp_path):
@@ -752,6 +754,7 @@ def test_a_full_device_is_one_line_that_names_it(kformer_main, tmp_path):
         assert lines[-1].startswith("error: No space left on device") and named in lines[-1]
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_export_writes_the_next_version_with_its_options(kformer_main, tmp_path):
     (tmp_path / "text").write_text("下午四点半\n")

@@ -29,6 +29,7 @@ def begin(*arguments, **options):
         signal.signal(signal.SIGINT, former)
 
 
+@pytest.mark.heavy
 def test_ctrl_c_ends_a_translation_whose_pipe_is_open():
     with begin("translate", RUN, "--beam-size", "1") as process:
         process.stdin.write(b"noon\n")
@@ -38,6 +39,7 @@ def test_ctrl_c_ends_a_translation_whose_pipe_is_open():
         assert process.wait(30) == 130
 
 
+@pytest.mark.heavy
 def test_an_error_ends_a_translation_whose_pipe_is_open(tmp_path):
     prefixes = tmp_path / "prefixes"
     prefixes.write_text("\n")

@@ -253,6 +253,7 @@ model.save(f"{folder}/{backend}.keras")
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_every_backend_reads_and_writes_the_same_model(
     tiny_transformer, random_batch, tmp_path, backend

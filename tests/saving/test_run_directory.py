@@ -131,6 +131,7 @@ def killed_at(operation, folder, function):
         os._exit(1)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_run_is_replaced_as_a_whole_or_not_at_all(run, tokenizer, monkeypatch):

@@ -64,6 +64,7 @@ def test_a_client_that_leaves_ends_the_reading(read):
     assert 0 < len(read) < 10
 
 
+@pytest.mark.heavy
 def test_the_deadline_over_http(read, server, client, monkeypatch):
     ingress = server.server.ingress
     monkeypatch.setattr(ingress, "settings", dataclasses.replace(ingress.settings, deadline_s=0.5))

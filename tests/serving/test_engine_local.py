@@ -140,6 +140,7 @@ def test_a_file_that_changes_brings_no_lower_version_back(tmp_path):
     assert watch.look({3})[0] == 2
 
 
+@pytest.mark.heavy
 def test_five_versions_under_load_and_a_broken_one(serve):
     answers, is_over = [], threading.Event()
 

@@ -283,6 +283,7 @@ def test_a_new_version_takes_over_under_load_and_a_broken_one_is_refused(guarded
     assert "log" in shown["status"]["error_message"] and "/" not in str(shown)
 
 
+@pytest.mark.heavy
 def test_the_end(guarded):
     """SIGTERM with requests in flight: each is answered, and then nobody listens."""
     body = json.dumps({"instances": ["ten to six"]})

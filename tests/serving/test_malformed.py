@@ -61,6 +61,7 @@ _HEADERS = st.dictionaries(
 METHODS = st.sampled_from(["POST"] * 8 + ["GET", "PUT", "DELETE", "OPTIONS"])
 
 
+@pytest.mark.heavy
 def test_malformed_requests_are_the_clients_errors(client):
     counts = {}
 

@@ -78,6 +78,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before)
 """
 
 
+@pytest.mark.heavy
 def test_ten_megabytes_cost_little():
     """Less than 2 s each, and 100 MiB more than an empty text."""
     process = subprocess.run(

@@ -59,6 +59,7 @@ def test_a_run_keeps_names(trained):
     assert not files_that_name(str(folder).encode(), copy) and not (copy / "paths.json").exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.parametrize("format", ["saved_model", "onnx", "ctranslate2", "hf"])
 def test_exports_keep_names(trained, tmp_path, format):

@@ -67,6 +67,7 @@ def test_precision_of_products():
     assert is_medium == "True" and after == sentence
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc can keep memory")
 @pytest.mark.any_backend
 def test_what_is_in_force_is_said_again():

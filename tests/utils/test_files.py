@@ -211,6 +211,7 @@ def test_a_lock_whose_file_is_removed_while_it_is_looked_at(tmp_path, monkeypatc
         assert (tmp_path / "run" / ".lock").is_file()
 
 
+@pytest.mark.heavy
 def test_only_one_of_many_gets_the_lock(tmp_path):
     """Also when the holder releases it, and removes the file, while others ask for it."""
     code = """

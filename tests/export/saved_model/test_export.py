@@ -257,6 +257,7 @@ def test_a_version_is_synced_before_the_rename(translator, tmp_path, monkeypatch
     disk_calls.check(tmp_path / "times" / "1")
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_a_users_model_class_is_exported_from_every_backend(translator, tmp_path, monkeypatch):
     name = "users_model"
@@ -281,6 +282,7 @@ def test_a_users_model_class_is_exported_from_every_backend(translator, tmp_path
         assert not any((tmp_path / "other").glob("*"))
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_the_frozen_saved_model_translates_as_at_its_release():
     """A SavedModel of the first release: its exact text, for ever."""
@@ -292,6 +294,7 @@ def test_the_frozen_saved_model_translates_as_at_its_release():
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_saved_model_cli_shows_the_signatures():
     run = subprocess.run(
