@@ -120,7 +120,7 @@ def test_a_search_on_several_devices_needs_jax(capfd, tmp_path):
     assert main([*command, "2"]) == 1
     assert "on JAX alone" in " ".join(capfd.readouterr().err.split())
     assert main([*command, "two"]) == 2
-    assert "at least 1, or all, not 'two'" in " ".join(capfd.readouterr().err.split())
+    assert "at least 1, or all, but 'two' was given" in " ".join(capfd.readouterr().err.split())
 
 
 @several
