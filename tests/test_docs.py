@@ -53,6 +53,7 @@ def prepared(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("docs"))
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: name_of(page)

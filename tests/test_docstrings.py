@@ -51,6 +51,7 @@ def prepared(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("docstrings"))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("path", "before", "code"), list(examples()))
 def test_example_runs(path, before, code, prepared, tmp_path, monkeypatch):
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)

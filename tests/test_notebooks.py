@@ -45,6 +45,7 @@ plt.show()
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("name", build.names())
 def test_the_code_of_a_notebook_runs(name, monkeypatch, capsys, tmp_path):

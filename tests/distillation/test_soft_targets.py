@@ -362,6 +362,7 @@ def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
         other.fit(dataset, verbose=0)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_run_learns_from_teachers_and_goes_on(prepared, tmp_path):
     """A resumed run has the losses of one that was not stopped, and needs its teachers no more."""

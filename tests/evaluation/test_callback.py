@@ -169,6 +169,7 @@ def test_nan_never_counts_as_an_improvement(tmp_path):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_the_best_bleu_is_kept_and_patience_ends(pairs, tmp_path):
     files = {}

@@ -39,6 +39,7 @@ def check_sentence(error, path):
     assert "module" not in sentence and "Errno" not in sentence and "\n" not in sentence
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize(
     ("format", "size"),

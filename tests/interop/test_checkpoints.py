@@ -102,6 +102,7 @@ def has_new_operations(theirs):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("generation", SETTINGS + MORE_SETTINGS, ids=str)
 def test_ids_of_a_search(pair, generation, backend):
     theirs, ours = pair

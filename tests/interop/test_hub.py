@@ -129,6 +129,7 @@ def test_links_of_a_cache_are_followed_inside_it_alone(hub, tmp_path):
         kformer.interop.load_checkpoint(folder.path)
 
 
+@pytest.mark.heavy
 def test_the_command_imports_by_name(published, tmp_path):
     """In a process of its own, which reads HF_ENDPOINT and HF_HOME."""
     hub = Hub(NAME, published)

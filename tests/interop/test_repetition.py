@@ -47,6 +47,7 @@ def settings(theirs, num_beams):
     }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("penalties", PENALTIES, ids=str)
 def test_ids_of_a_search(pair, plain, penalties, num_beams, backend):
@@ -66,6 +67,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("others", OTHERS, ids=str)
 def test_penalties_beside_other_settings(pair, plain, others, num_beams, backend):

@@ -454,6 +454,7 @@ def bad_exports(bad):
     ]
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_bad_input_is_one_clear_line(kformer_main, tmp_path):
     bad = BadFiles(tmp_path)
@@ -522,6 +523,7 @@ def test_every_input_line_has_exactly_one_output_line(kformer_main, tmp_path):
     assert (tmp_path / "out.txt").read_bytes().decode() == "".join(line + "\n" for line in found)
 
 
+@pytest.mark.heavy
 def test_a_saved_model_translates_as_the_run_it_was_made_from(kformer_main):
     text = "".join(line + "\n" for line in TIMES).encode()
     runs = [
@@ -1026,6 +1028,7 @@ def checkpoint_steps(run):
     return sorted(int(name.removeprefix("step-")) for name in names)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, small_run, tmp_path):
     options = {
@@ -1065,6 +1068,7 @@ def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, sm
     check_other_text(kformer_main, killed, corpus["train_source"])
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM for other processes")
 def test_ctrl_c_and_sigterm_save_a_checkpoint(corpus, small_run, tmp_path):

@@ -4,6 +4,7 @@ objects, and trained.
 
 import keras
 import numpy as np
+import pytest
 
 from kformer.layers import (
     DecoderLayer,
@@ -118,6 +119,7 @@ def test_a_layer_for_each_of_several_sequences(rng):
     assert OutputBias().compute_output_shape((2, 4, D)) == (2, 4, D)
 
 
+@pytest.mark.heavy
 def test_quantized_layers_are_saved(tmp_path, rng):
     x = keras.Input((None, D))
     hidden = DecoderLayer(F, N, gated=True)(EncoderLayer(F, N)(x), x)

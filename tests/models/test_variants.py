@@ -50,6 +50,7 @@ if (
 by_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("max_length", LAYOUTS.values(), ids=LAYOUTS)
 @by_variant
 def test_cached_equals_uncached(tiny_transformer, random_batch, name, max_length):
@@ -104,6 +105,7 @@ def test_what_cannot_keep_packed_pairs_apart_is_refused(tiny_transformer, rng, n
         model.fit(Packed())
 
 
+@pytest.mark.heavy
 @by_variant
 def test_saved_trained_and_in_half_precision(
     tiny_transformer, random_batch, tmp_path, quick_compile, name

@@ -109,6 +109,7 @@ def sources(pad_id=0):
     return ops.convert_to_tensor(ids)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_step_equals_the_layers(name, width):

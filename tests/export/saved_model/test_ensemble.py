@@ -29,6 +29,7 @@ def runs(tmp_path, rng):
     return [str(FROZEN), str(save_run(tmp_path / "other", model, tokenizer, config))]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("dtype", [None, "int8"])
 def test_it_translates_as_in_python(runs, tmp_path, dtype):
     together = kformer.Translator.load(runs)

@@ -131,6 +131,7 @@ def test_a_damaged_file_is_refused(exported, tmp_path, name, place):
         SavedModelTranslator(tmp_path / "times")
 
 
+@pytest.mark.heavy
 def test_the_same_text_as_the_translator(translator, outputs, texts):
     found = translator.translate(texts, beam_size=4)
     assert outputs["serving_default"]["translation"].tolist() == [result.text for result in found]
@@ -345,6 +346,7 @@ def test_bfloat16(translator, exported, texts, tmp_path):
     assert metadata["dtype"] == "bfloat16"
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_bad_dtypes(translator, tmp_path):
     with pytest.raises(

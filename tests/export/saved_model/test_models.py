@@ -65,6 +65,7 @@ def randomized(model, rng):
     return model
 
 
+@pytest.mark.heavy
 def test_a_language_model_from_any_backend(tokenizer, rng, tmp_path):
     model = randomized(
         TransformerDecoder(tokenizer.vocabulary_size, position_encoding="rope", **SIZES), rng

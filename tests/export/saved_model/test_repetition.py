@@ -14,6 +14,7 @@ FROZEN_RUN = pathlib.Path(__file__).resolve().parents[2] / "frozen_run"
 PENALTIES = {"repetition_penalty": 3.0, "no_repeat_ngram_size": 2}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "way", [{"beam_size": 1}, {"beam_size": 4}, {"mode": "huggingface"}], ids=str
 )
