@@ -34,8 +34,7 @@ _Gold = Annotated[
 def align(
     source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Source text.")],
     target: Annotated[
-        pathlib.Path,
-        option("--target", metavar="FILE", help="Its translations: line n of line n."),
+        pathlib.Path, option("--target", metavar="FILE", help="Its translations: line n of line n.")
     ],
     run: _Run = None,
     output: Annotated[
@@ -49,8 +48,7 @@ def align(
     ] = None,
     gold: _Gold = None,
     iterations: Annotated[
-        int | None,
-        option("--iterations", min=1, help="Without a run: steps of EM. Default: 5."),
+        int | None, option("--iterations", min=1, help="Without a run: steps of EM. Default: 5.")
     ] = None,
     as_json: Json = False,
     **options,
@@ -110,8 +108,7 @@ def calibrate(
         option("--source", metavar="FILE", help="Source text, such as the validation set's."),
     ],
     target: Annotated[
-        pathlib.Path,
-        option("--target", metavar="FILE", help="Its translations by people."),
+        pathlib.Path, option("--target", metavar="FILE", help="Its translations by people.")
     ],
     alignments: Annotated[
         pathlib.Path | None,

@@ -71,8 +71,7 @@ for _command in _COMMANDS:
     _first = _FIRST.get(_command)
     if _first:
         add_option(_command, "help_all", HelpAll)
-    app.command(
-        _command.__name__.strip("_"),
-        cls=command_class(_first) if _first else Command,
-    )(_command)
+    app.command(_command.__name__.strip("_"), cls=command_class(_first) if _first else Command)(
+        _command
+    )
 app.add_typer(plot, name="plot")

@@ -63,8 +63,7 @@ def attention(
     head: Annotated[
         list[int] | None,
         option(
-            "--head",
-            help="A head to plot, from 1. Give it again for more. Default: all heads.",
+            "--head", help="A head to plot, from 1. Give it again for more. Default: all heads."
         ),
     ] = None,
     mean: Annotated[

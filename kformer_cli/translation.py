@@ -86,11 +86,7 @@ Tokenize = Annotated[
         "tokenized. Default: what suits the script of the references.",
     ),
 ]
-_TRANSLATOR = {
-    **LANGUAGES,
-    **chosen("ensemble", "dtype", "batch_size", "devices"),
-    **MACHINE,
-}
+_TRANSLATOR = {**LANGUAGES, **chosen("ensemble", "dtype", "batch_size", "devices"), **MACHINE}
 
 
 @with_options(

@@ -26,7 +26,6 @@ class CommandOptions:
     """The options that commands choose from by their names."""
 
     document: Path | None = option(
-        None,
         "Translate a whole document in place of lines: text, HTML, Markdown, SRT or PO. Its "
         "markup stays as it is.",
         settled="",
@@ -34,41 +33,36 @@ class CommandOptions:
         group="Documents",
     )
     format: str | None = option(
-        None,
         "With --document: text, html, markdown, srt or po.",
         settled="by the ending of the file's name, else text",
         metavar="NAME",
     )
     language_pair: str | None = option(
-        None,
         "With --document, --split or --glossary: the languages, such as de-en. The first "
         "decides where sentences end; the second is written into an HTML page or a PO file.",
         settled="the run's, else English, and a page names no language",
         metavar="SOURCE-TARGET",
     )
     glossary: Path | None = option(
-        None,
         "Terms and their translations, with a tab between them, a line for each; forms with | "
         "between them. A line without a translation is a term that is not translated.",
         settled="",
         metavar="FILE",
     )
     split: bool = option(
-        False, "Translate lines of several sentences, or that are too long, sentence by sentence."
+        "Translate lines of several sentences, or that are too long, sentence by sentence.", False
     )
-    strict: bool = option(False, "End with an error code if anything of the text was cut.")
+    strict: bool = option("End with an error code if anything of the text was cut.", False)
     sample: bool = option(
-        False, "Sample translations instead of searching for the best.", group="Sampling"
+        "Sample translations instead of searching for the best.", False, group="Sampling"
     )
     mbr: int | None = option(
-        None,
         "Minimum Bayes risk decoding: of N samples the translation that is most like the "
         "others (by chrF).",
         settled="no samples",
         at_least=2,
     )
     terms: Path | None = option(
-        None,
         "Words and phrases that each translation must contain: a line for each line of the "
         "text, terms with tabs between them, forms of a term, one of which is enough, with | "
         "between them. It needs a beam.",
@@ -77,68 +71,58 @@ class CommandOptions:
         group="Options",
     )
     forbidden_terms: Path | None = option(
-        None,
         "What each translation must not contain: a line for each line, terms with tabs "
         "between them.",
         settled="nothing",
         metavar="FILE",
     )
     prefix: Path | None = option(
-        None, "How each translation begins: a line for each line.", settled="freely", metavar="FILE"
+        "How each translation begins: a line for each line.", settled="freely", metavar="FILE"
     )
     alternatives: int | None = option(
-        None,
         "N translations per line, which differ in the first token after the prefix, in "
         "columns as with --n-best.",
         settled="one, the best",
         at_least=1,
     )
     alignment: bool | None = option(
-        None,
         "After each translation a column with its aligned words, such as 0-0 1-2: the index "
         "of a source word and that of its translation, from 0.",
         settled="",
     )
     confidence: bool | None = option(
-        None,
         "After each translation a column with the model's confidence in it, from 0 to 1, and "
         "one with that in each word. kformer calibrate fits it.",
         settled="",
     )
     workers: int | None = option(
-        None,
         "Translate a file with N processes, each with one thread or --threads. A job that "
         "ended early goes on when the command is given again.",
         settled="",
         at_least=1,
     )
     ray_address: str | None = option(
-        None,
         "With --workers: a Ray cluster to work on, such as 10.0.0.1:6379. Its machines see "
         "model and output by the same paths.",
         settled="this machine",
         metavar="ADDRESS",
     )
     field: str | None = option(
-        None,
         "With --workers: the field of JSON lines or the column of Parquet with the text.",
         settled="text",
         metavar="NAME",
     )
     output_field: str | None = option(
-        None,
         "With --workers: the field or column for the translation.",
         settled="translation",
         metavar="NAME",
     )
     ensemble: Sequence[str] | None = option(
-        None,
         "A further run that translates together with the first. Give the option again for more.",
         settled="",
         metavar="RUN",
     )
     dtype: str | None = option(
-        None,
         "How a run's matrices are multiplied.",
         choices=("float32", "bfloat16", "int8"),
         metavar="NAME",
@@ -146,74 +130,61 @@ class CommandOptions:
         "int8. int8 is faster for wide models, bfloat16 on CPUs that multiply it, and slower on "
         "others; both change a few words. Default: the model's own.",
     )
-    as_json: bool = option(False, "Print one JSON object instead of lines to read.", flag="json")
+    as_json: bool = option("Print one JSON object instead of lines to read.", False, flag="json")
     shortlist: Path | None = option(
-        None,
         "Text in the target language: only its tokens are ever generated, in less time.",
         settled="all tokens",
         metavar="FILE",
     )
     serving_config: bool = option(
-        False,
         "saved_model: also write models.config, batching_parameters.txt and compose.yaml of "
         "TensorFlow Serving into the folder around FOLDER.",
+        False,
     )
     import_module: Sequence[str] | None = option(
-        None,
         "A Python module to import first, which registers layers of your own.",
         settled="",
         flag="import",
         metavar="MODULE",
     )
     ignore: Sequence[str] | None = option(
-        None,
         "A setting of the model's generation_config.json that is ignored if kformer's search "
         "does not follow it; it is an error otherwise. Give the option again for more.",
         settled="",
         metavar="SETTING",
     )
     revision: str | None = option(
-        None,
-        "A branch, tag or commit of a model at the hub.",
-        settled="its main branch",
-        metavar="NAME",
+        "A branch, tag or commit of a model at the hub.", settled="its main branch", metavar="NAME"
     )
     source_language: str | None = option(
-        None,
         "Source language, of a model of several, such as eng_Latn.",
         settled="its own",
         metavar="CODE",
         group="Languages",
     )
     target_language: str | None = option(
-        None, "Target language, of a model of several.", settled="its own", metavar="CODE"
+        "Target language, of a model of several.", settled="its own", metavar="CODE"
     )
     resume: bool = option(
-        False,
         "Go on where the training in RUN was interrupted, with the options that it began with.",
+        False,
         group="Output",
     )
     threads: int | None = option(
-        None,
-        "Threads to compute with.",
-        settled="one for each CPU core",
-        at_least=1,
-        group="Machine",
+        "Threads to compute with.", settled="one for each CPU core", at_least=1, group="Machine"
     )
     backend: str | None = option(
-        None,
         "The library that computes: tensorflow, jax or torch.",
         settled="$KERAS_BACKEND, else Keras's own choice (tensorflow)",
         metavar="NAME",
     )
     batch_size: int = option(
-        64,
         "Sentences translated at once: more is faster, until memory runs out.",
+        64,
         settled="",
         at_least=1,
     )
     devices: str | None = option(
-        None,
         "Devices of this machine that share each batch of texts, as several GPUs (a run, with "
         "JAX).",
         settled="1",
@@ -221,33 +192,29 @@ class CommandOptions:
         metavar="N|all",
     )
     model_parallel: int | None = option(
-        None,
         "How many of the devices share a model, for models that one cannot hold (JAX).",
         settled="1, a whole model on each",
         at_least=1,
     )
     jobs: int | None = option(
-        None,
         "Trainings of an --effort of 2 or 3 that run at once, each with an equal share of the "
         "cores: a tiny model keeps one busy, hardly more.",
         settled="1",
         at_least=1,
     )
     matmul_precision: str | None = option(
-        None,
         "Precision of float32 products: highest, high or medium; lower is faster on GPUs, and "
         "on some CPUs.",
         settled="the backend's",
         metavar="NAME",
     )
     keep_memory: bool = option(
-        True,
         "Keep memory that a step frees for the next (Linux): saves PyTorch a tenth of its "
         "time on CPUs.",
+        True,
         settled="yes",
     )
     hosts: Sequence[str] | None = option(
-        None,
         "The addresses of all hosts that train together, the first of which writes RUN, with "
         "commas between them (JAX); auto takes those of Slurm, torchrun or KFORMER_HOSTS. All "
         "need the same files and a private network. Give the option again for more.",
@@ -255,10 +222,7 @@ class CommandOptions:
         metavar="HOST[:PORT]",
     )
     host_index: int | None = option(
-        None,
-        "The number of this host among --hosts, from 0.",
-        settled="that of --hosts auto",
-        at_least=0,
+        "The number of this host among --hosts, from 0.", settled="that of --hosts auto", at_least=0
     )
 
 

@@ -173,8 +173,8 @@ class Option:
 
 
 def option(
-    default: Any,
     meaning: str,
+    default: Any = None,
     *,
     unset: Any = None,
     help: str | None = None,
@@ -185,8 +185,9 @@ def option(
     """Makes the field of an option. The result is `Any` for type checkers, as the field's own type.
 
     Args:
-        default: any type, the default of the field; `dataclasses.MISSING` if there is none.
         meaning: str, the sentences of the docstring, without the default.
+        default: any type, default `None`. The default of the field; `dataclasses.MISSING` if there
+            is none.
         unset: any type, default `None`. The value that settling gives an unset option, whose field
             is `None`.
         help: str, default made from `meaning` and the default. The text of `--help`.
@@ -207,7 +208,7 @@ def option(
 
         @dataclasses.dataclass(frozen=True)
         class Noise:
-            dropout: float | None = option(None, "The rate of dropout.", at_least=0, below=1)
+            dropout: float | None = option("The rate of dropout.", at_least=0, below=1)
 
             def __post_init__(self):
                 check_values(self)

@@ -50,144 +50,140 @@ class SearchOptions:
     """
 
     beam_size: int = option(
-        4,
         "Live hypotheses per sentence; 1 is greedy search (the most probable token at each step).",
+        4,
         at_least=1,
         group="Search",
         help="Live hypotheses per sentence; 1 is greedy search, the fastest. Default: the "
         "model's, which is 4 after training.",
     )
     n_best: int = option(
-        1,
         "Hypotheses returned per sentence, best first; at most `beam_size` with a beam.",
+        1,
         at_least=1,
         help="Translations per line, best first, in columns with tabs between them. Default: 1.",
     )
     length_penalty: float = option(
-        0.6,
         "Exponent alpha of GNMT's length penalty `((5 + length) / 6)^alpha`, by which the sum of "
         "log-probabilities is divided. 0 compares plain sums; larger values favour longer "
         "hypotheses.",
+        0.6,
         help="Exponent of the length penalty; more favours longer translations, 0 is none. "
         "Default: the run's, which its training chose; 0.6 without a validation set.",
     )
-    min_length: int = option(0, "The fewest tokens of a hypothesis.", at_least=0)
+    min_length: int = option("The fewest tokens of a hypothesis.", 0, at_least=0)
     max_length: int = option(
-        255,
         "The most tokens of a hypothesis; the search stops there. In the mode "
         '"huggingface" it may be 0: one token is generated, the end token or another.',
+        255,
         at_least=0,
         help="Maximum number of tokens of a translation. Default: one below the model's limit.",
     )
     length_ratio: float = option(
-        2.0,
         "The same limit relative to the source: `length_ratio * source tokens + length_offset`. "
         "The smaller of the two limits holds. Each sentence has its own limit, so no sentence "
         "changes another's.",
+        2.0,
         at_least=0,
         help="With --length-offset: most tokens of a translation as RATIO * source tokens + "
         "OFFSET. A high length penalty needs a low limit, or it favours sentences that repeat "
         "themselves. Default: the run's, which its training chose, or else 2.",
     )
     length_offset: int = option(
-        32,
-        "See `length_ratio`.",
-        at_least=0,
-        help="See --length-ratio. Default: the run's, or 32.",
+        "See `length_ratio`.", 32, at_least=0, help="See --length-ratio. Default: the run's, or 32."
     )
     sampling: bool = option(
-        False,
         "Whether each token is sampled instead of searched for. `n_best` independent samples are "
         "returned.",
+        False,
         flag="sample",
         group="Sampling",
         help="Sample translations instead of searching for the best.",
     )
     temperature: float = option(
-        1.0,
         "Logits are divided by it before a token is sampled; below 1 sharpens, above 1 flattens.",
+        1.0,
         above=0,
         note=" (for no randomness use a beam)",
         help="With --sample or --mbr: below 1 likelier tokens are sampled more often, above 1 "
         "rarer ones. Default: 1.",
     )
     top_k: int = option(
-        0,
         "Only the k most probable tokens are sampled; 0 for all.",
+        0,
         at_least=0,
         help="With --sample or --mbr: sample among the k likeliest tokens. Default: all.",
     )
     top_p: float = option(
-        1.0,
         "Only the fewest tokens whose probabilities reach p are sampled (nucleus sampling); 1 for "
         "all.",
+        1.0,
         above=0,
         at_most=1,
         help="With --sample or --mbr: sample among the likeliest tokens that hold this much "
         "probability. Default: 1, all.",
     )
     seed: int = option(
-        0,
         "Seed of the random numbers. With the same seed, the same sentence at the same index of a "
         "call gives the same samples.",
+        0,
         at_least=0,
         at_most=2**31 - 1,
         help="With --sample or --mbr: seed of the random numbers. Default: 0.",
     )
     mode: str = option(
-        "kformer",
         '"huggingface" is the search of that library\'s `generate`, with which imported models '
         "were used: scores are divided by `length^length_penalty`, other hypotheses take part, it "
         "may stop early, and the padding token may be generated unless it is forbidden (see "
         "`kformer.decoding.beam_huggingface`).",
+        "kformer",
         choices=MODES,
         group="Search",
     )
     early_stopping: bool | str = option(
-        False,
         'In the mode "huggingface": when a sentence with `beam_size` finished hypotheses is done. '
         'In the mode "kformer" `True` takes a sentence as done as soon as its `n_best` hypotheses '
         "rank above the best live one at its present length, which is sooner, and may miss a "
         "longer hypothesis of a higher rank; the others never miss one.",
+        False,
         choices=(True, False, "never"),
         help="Stop a beam search sooner; it may miss a better, longer translation.",
     )
     forced_end: bool = option(
-        True,
         'In the mode "huggingface": whether a hypothesis at its limit is given an end token, at no '
         "cost; otherwise it has none.",
+        True,
     )
     forbidden_ids: Sequence[int] = option(
-        (),
         "Tokens that are never generated (besides the start and padding token in the mode "
         '"kformer"). With the end token among them, each hypothesis is as long as its limit '
         "allows, and is then ended.",
+        (),
         check=_token_ids,
     )
     renormalize: bool = option(
-        False,
-        "Whether the probabilities of the tokens that are not forbidden sum to one again.",
+        "Whether the probabilities of the tokens that are not forbidden sum to one again.", False
     )
     prefix_ids: Sequence[int] = option(
-        (),
         "Tokens that every hypothesis begins with, at no cost. No limit relative to the source is "
         "below their number. The `Translator` puts a target language here.",
+        (),
         check=_token_ids,
     )
     shortlist: Sequence[int] = option(
-        (),
         "The tokens that may be generated, besides the end token; empty for all. The others are "
         "not computed, so a search takes less time, and probabilities are those among the tokens "
         "of the list (and the prefix), not of the whole vocabulary. See `Translator.shortlist`.",
+        (),
         check=_token_ids,
     )
     repetition_penalty: float = option(
-        1.0,
         "Where a token has occurred in a hypothesis, a negative score is multiplied by it, another "
         "divided; above 1 it makes repetition less likely. As in Hugging Face's `generate`, the "
         "start token and the prompt of a language model count, and what is penalised is the "
         "log-probability in a beam, and the logit in greedy search and sampling. So the scores of "
         "a beam include the penalty; the others are the model's own, unless `renormalize` is set.",
+        1.0,
         above=0,
         note=" (1 for none)",
         help="What tokens that have occurred in a translation cost: above 1 they become less "
@@ -195,17 +191,16 @@ class SearchOptions:
     )
     # Each token of an n-gram is an operation, and n may come from a stranger's file.
     no_repeat_ngram_size: int = option(
-        0,
         "No n-gram of so many tokens (up to 1000) occurs twice in a hypothesis, the start token "
         "and the prompt of a language model included; 0 for no limit. In the mode "
         '"kformer" the end token is exempt.',
+        0,
         at_least=0,
         at_most=1000,
         help="No sequence of N tokens occurs twice in a translation; 0 for no limit. "
         "Default: the model's, which is 0 after training.",
     )
     max_text_bytes: int | None = option(
-        None,
         "A text is cut to so many bytes (of UTF-8, where a code point begins) before it is "
         "tokenized, so that a text of any length costs little. `None` for 64 bytes for each token "
         "that the model reads, and at least 4096. A text whose beginning is nothing but spaces may "

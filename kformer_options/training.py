@@ -60,25 +60,22 @@ class TrainOptions:
     """
 
     train_source: Path | None = option(
-        None,
         "Source side of the training text: UTF-8, one sentence per line. A new training needs it.",
         group="Data",
         settled="",
     )
     train_target: Path | None = option(
-        None,
         "Target side: line n is the translation of line n of the source. A new training needs it.",
         settled="",
     )
     valid_source: Path | None = option(
-        None, "Source side of the validation set, on which the model is measured after each epoch."
+        "Source side of the validation set, on which the model is measured after each epoch."
     )
-    valid_target: Path | None = option(None, "Target side of the validation set.")
+    valid_target: Path | None = option("Target side of the validation set.")
     tokenizer: Path | None = option(
-        None, "Use this tokenizer as it is.", settled="a new one is trained", metavar="FOLDER"
+        "Use this tokenizer as it is.", settled="a new one is trained", metavar="FOLDER"
     )
     tokenizer_type: str | None = option(
-        None,
         "Kind of a new tokenizer; bpe splits a text into fewer pieces.",
         unset="bpe",
         applies=NEW_TOKENIZER,
@@ -86,18 +83,15 @@ class TrainOptions:
         metavar="KIND",
     )
     vocabulary_size: int | None = option(
-        None,
         "Pieces of the tokenizer, of each where the sides have one each.",
         settled="1,000 to 32,000 by the number of pairs, so that each piece occurs often enough",
         at_least=4,
     )
     separate_vocabularies: bool | None = option(
-        None,
         "A tokenizer for each side, as languages that share no script may have.",
         settled="one for both sides",
     )
     max_length: int | None = option(
-        None,
         "Longest sentence in tokens; longer pairs are left out and counted.",
         unset=256,
         applies=NEW_MODEL,
@@ -105,29 +99,24 @@ class TrainOptions:
         note=", one token and the end",
     )
     batch_tokens: int | None = option(
-        None,
         "Maximum number of tokens in a batch, padding included, on the longer side; lower it "
         "if memory runs out.",
         settled="4096, less if an epoch had under 200 steps",
         at_least=1,
     )
     max_shapes: int | None = option(
-        None,
         "Maximum number of batch shapes; fewer save compilations on JAX, more save padding.",
         settled="8; 3 on JAX, which compiles each; 1 with packed batches",
         at_least=1,
     )
     packed: bool | None = option(
-        None,
         "Several sentences one after the other in each row: one batch shape, hardly any "
         "padding, one compilation.",
         unset=False,
     )
     preset: str | None = option(
-        None,
-        "Size and kind of the model: tiny is right for some 10,000 pairs, small for some "
-        "100,000, base and big for millions; paper_base and paper_big have the paper's norms "
-        "and positions.",
+        "Size and kind of the model: tiny is right for some 10,000 pairs, small for some 100,000, "
+        "base and big for millions; paper_base and paper_big have the paper's norms and positions.",
         group="Model",
         unset="tiny",
         applies=NEW_MODEL,
@@ -135,7 +124,6 @@ class TrainOptions:
         metavar="NAME",
     )
     model_options: dict[str, Any] | None = option(
-        None,
         "Further arguments of kformer.Transformer, such as gated=true or "
         "position_encoding=sinusoidal.",
         settled="the preset's",
@@ -143,7 +131,6 @@ class TrainOptions:
         metavar="NAME=VALUE",
     )
     norm: str | None = option(
-        None,
         "Layer norms before each sub-layer (pre), which learns faster, or after it (post), as "
         "in the paper.",
         settled="the preset's: post for the paper's presets, pre for the others",
@@ -151,7 +138,6 @@ class TrainOptions:
         metavar="KIND",
     )
     made_for: str | None = option(
-        None,
         "The system that the model will be exported to, so that its kind fits: the library "
         "transformers needs sinusoidal positions, the others take the default.",
         settled="any but transformers",
@@ -160,7 +146,6 @@ class TrainOptions:
         metavar="SYSTEM",
     )
     seed: int | None = option(
-        None,
         "Seed of the weights, the order of the batches, dropout and the tokenizer's sample. "
         "The same seed, text and backend give the same training.",
         unset=0,
@@ -170,7 +155,6 @@ class TrainOptions:
         at_most=2**31 - 1,
     )
     teachers: Sequence[Path] | None = option(
-        None,
         "A run whose predictions at each token of the training text the model learns from, "
         "too (word-level distillation). Of several, their mean counts. The model has their "
         "tokenizer unless another is given.",
@@ -179,7 +163,6 @@ class TrainOptions:
         metavar="RUN",
     )
     teacher_weight: float | None = option(
-        None,
         "Share of each target that is the teachers' prediction, from 0 to 1.",
         unset=0.8,
         applies=TEACHERS,
@@ -187,7 +170,6 @@ class TrainOptions:
         at_most=1,
     )
     guided_alignment: Path | None = option(
-        None,
         "Teach one head of the decoder which words belong together, for kformer align: aligned "
         "words of the training text in Pharaoh's format, or auto for those of a statistical "
         "aligner.",
@@ -195,7 +177,6 @@ class TrainOptions:
         metavar="FILE|auto",
     )
     effort: int | None = option(
-        None,
         "1 is one training. 2 takes about three times as long for more BLEU: a teacher for "
         "each direction, a student on what they translate, and a last training on the given "
         "pairs. 3 takes some nine times as long: three teachers, two of the other direction, "
@@ -206,22 +187,19 @@ class TrainOptions:
         at_most=3,
     )
     teachers_from: Path | None = option(
-        None,
         "Take the teachers, their tokenizer and their translations from this training with an "
         "effort of 2 or 3 on the same two files, in either direction.",
         settled="teachers are trained",
         metavar="RUN",
     )
     monolingual_target: Path | None = option(
-        None,
         "Text in the target language alone, one sentence per line. Teachers of the other "
-        "direction translate it (back-translation), for the student.",
+        "direction translate it (back-translation), for the student."
     )
     monolingual_source: Path | None = option(
-        None, "Text in the source language alone, which the teachers translate for the student."
+        "Text in the source language alone, which the teachers translate for the student."
     )
     back_translation: str | None = option(
-        None,
         "How text in the target language alone is translated: by a beam, sampled, or by a beam "
         "with noise (words left out, hidden and moved).",
         settled="beam up to 200,000 pairs, then sampled",
@@ -229,7 +207,6 @@ class TrainOptions:
         metavar="KIND",
     )
     start_from: Path | None = option(
-        None,
         "A run directory whose model and tokenizer are trained further on this text, with a new "
         "optimizer.",
         group="Fine-tuning",
@@ -237,27 +214,23 @@ class TrainOptions:
         metavar="RUN",
     )
     lora_rank: int | None = option(
-        None,
         "Train small matrices of this rank beside the attention and feed-forward kernels, and "
         "nothing else (LoRA); 8 is usual. They are merged into the weights that are saved.",
         settled="all weights train",
         at_least=1,
     )
     lora_alpha: float | None = option(
-        None,
         "Strength of these matrices: their product counts alpha / rank.",
         unset=16.0,
         applies=LORA,
         above=0,
     )
     general_source: Path | None = option(
-        None,
         "Source side of general text, such as that of the first training: each epoch has another "
-        "sample of it, so that the model forgets little.",
+        "sample of it, so that the model forgets little."
     )
-    general_target: Path | None = option(None, "Target side of the general text.")
+    general_target: Path | None = option("Target side of the general text.")
     general_share: float | None = option(
-        None,
         "Share of general pairs in each epoch, and the weight of their validation set.",
         unset=0.5,
         applies=GENERAL,
@@ -265,11 +238,10 @@ class TrainOptions:
         below=1,
     )
     general_valid_source: Path | None = option(
-        None, "Source side of a general validation set: the best model is chosen by both sets."
+        "Source side of a general validation set: the best model is chosen by both sets."
     )
-    general_valid_target: Path | None = option(None, "Target side of the general validation set.")
+    general_valid_target: Path | None = option("Target side of the general validation set.")
     dropout: float | None = option(
-        None,
         "Rate of dropout after embeddings and sub-layers.",
         group="Noise",
         settled="0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then 0.1, or 0.3 for big; with "
@@ -278,7 +250,6 @@ class TrainOptions:
         below=1,
     )
     attention_dropout: float | None = option(
-        None,
         "Rate of dropout on attention probabilities.",
         unset=0.0,
         applies=NEW_MODEL,
@@ -287,7 +258,6 @@ class TrainOptions:
         below=1,
     )
     activation_dropout: float | None = option(
-        None,
         "Rate of dropout inside the feed-forward networks.",
         unset=0.0,
         applies=NEW_MODEL,
@@ -296,21 +266,18 @@ class TrainOptions:
         below=1,
     )
     word_dropout: float | None = option(
-        None,
         "Probability that a token the model reads is hidden from it.",
         unset=0.0,
         at_least=0,
         below=1,
     )
     subword_sampling: float | None = option(
-        None,
         "Resample the segmentation of words in every epoch (subword regularisation). With a "
         "bpe tokenizer this is the probability that a merge is left out, 0.1 is usual; with a "
         "unigram one the exponent, 0.1 to 0.5, less is more random.",
         above=0,
     )
     consistency: float | None = option(
-        None,
         "Weight of R-Drop: every batch is computed twice, with different dropout, and the two "
         "predictions are pulled together; 5 is usual.",
         unset=0.0,
@@ -318,17 +285,15 @@ class TrainOptions:
         note=" (0 for none; 5 is usual)",
     )
     label_smoothing: float | None = option(
-        None, "Label smoothing, as in the paper.", unset=0.1, at_least=0, below=1
+        "Label smoothing, as in the paper.", unset=0.1, at_least=0, below=1
     )
     weight_decay: float | None = option(
-        None,
         "Share of each weight, times the learning rate, that an update takes off it (AdamW).",
         unset=0.0,
         at_least=0,
         note=" (0 for none)",
     )
     epochs: int | None = option(
-        None,
         "Passes over the text.",
         group="Schedule",
         settled="20 to 30, with at least 2,000 updates, and no more than reach 100,000 steps",
@@ -336,14 +301,12 @@ class TrainOptions:
         at_least=1,
     )
     steps: int | None = option(
-        None,
         "Steps to stop after; of epochs and steps, what comes first counts.",
         settled="no limit",
         changeable=True,
         at_least=1,
     )
     patience: int | None = option(
-        None,
         "Stop after N validations in a row without improvement; 0 for never.",
         settled="10, or those of 1,000 steps where an epoch has so few",
         at_least=0,
@@ -351,14 +314,12 @@ class TrainOptions:
         changeable=True,
     )
     valid_every: int | None = option(
-        None,
         "Epochs from one validation to the next; the last epoch is validated, too.",
         unset=1,
         changeable=True,
         at_least=1,
     )
     select: str | None = option(
-        None,
         "What makes a validated model the better one: the likelihood of its tokens (nll) or "
         "its translations (bleu).",
         unset="nll",
@@ -367,20 +328,17 @@ class TrainOptions:
         metavar="MEASURE",
     )
     learning_rate: float | None = option(
-        None,
         "Peak of the learning rate, at the end of the warm-up.",
         settled="0.64 / hidden size up to 256, above that the paper's; with start_from a tenth, "
         "except adapters",
         above=0,
     )
     warmup_steps: int | None = option(
-        None,
         "Updates in which the learning rate rises.",
         settled="a fifth of all, at most 4,000",
         at_least=1,
     )
     cooldown: float | None = option(
-        None,
         "Share of the training at whose end the learning rate falls to 0.",
         unset=0.25,
         applies=NEW_MODEL,
@@ -389,21 +347,18 @@ class TrainOptions:
         below=1,
     )
     clip_norm: float | None = option(
-        None,
         "Largest norm of the gradient; 0 for no limit. It keeps a short warm-up steady.",
         unset=1.0,
         at_least=0,
         note=" (0 for no limit)",
     )
     accumulate: int | None = option(
-        None,
         "Batches whose gradients make one update. Warm-up and cooldown count updates, steps "
         "counts batches.",
         unset=1,
         at_least=1,
     )
     ema: float | None = option(
-        None,
         "Momentum of a moving average of the weights, which is what is validated and saved; 0 "
         "for none.",
         settled="0.999, less for a short training; with start_from 0",
@@ -412,7 +367,6 @@ class TrainOptions:
         below=1,
     )
     quality_every: int | None = option(
-        None,
         "Translate the validation set every N steps and at each validation; history.csv "
         "has BLEU and chrF.",
         group="Output",
@@ -421,7 +375,6 @@ class TrainOptions:
         at_least=1,
     )
     choose_search: bool | None = option(
-        None,
         "Choose length penalty and length limits of the search on the validation set, at the "
         "end of the training; they become the run's default.",
         unset=True,
@@ -429,25 +382,19 @@ class TrainOptions:
         changeable=True,
     )
     log_dir: Path | None = option(
-        None,
-        "Write loss, learning rate and tokens per second for TensorBoard (package "
-        "tensorboard); with a validation set also its measures, BLEU, chrF and sample "
-        "translations.",
+        "Write loss, learning rate and tokens per second for TensorBoard (package tensorboard); "
+        "with a validation set also its measures, BLEU, chrF and sample translations.",
         metavar="FOLDER",
         changeable=True,
     )
     checkpoint_every: int | None = option(
-        None,
         "Steps from one checkpoint to the next: the most that an interruption loses.",
         unset=500,
         changeable=True,
         at_least=1,
     )
-    keep: int | None = option(
-        None, "Checkpoints that are kept.", unset=2, changeable=True, at_least=1
-    )
+    keep: int | None = option("Checkpoints that are kept.", unset=2, changeable=True, at_least=1)
     precision: str | None = option(
-        None,
         "Precision of the training; the mixed ones are faster on GPUs and slower on CPUs.",
         group="Machine",
         unset="float32",

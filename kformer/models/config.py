@@ -89,116 +89,101 @@ class ModelArguments:
 class Architecture:
     """The options that all models of stacked layers share."""
 
-    hidden_dim: int = option(512, "D, the width of the residual stream.", at_least=1)
-    intermediate_dim: int = option(2048, "The width of the feed-forward networks.", at_least=1)
+    hidden_dim: int = option("D, the width of the residual stream.", 512, at_least=1)
+    intermediate_dim: int = option("The width of the feed-forward networks.", 2048, at_least=1)
     num_heads: int = option(
-        8, "N, the number of attention heads; it must divide `hidden_dim`.", at_least=1
+        "N, the number of attention heads; it must divide `hidden_dim`.", 8, at_least=1
     )
     dropout: float = option(
-        0.1, "The dropout rate on sub-layer outputs and on the embedding sum.", **_RATE
+        "The dropout rate on sub-layer outputs and on the embedding sum.", 0.1, **_RATE
     )
-    attention_dropout: float = option(0.0, "The dropout rate on attention probabilities.", **_RATE)
+    attention_dropout: float = option("The dropout rate on attention probabilities.", 0.0, **_RATE)
     activation_dropout: float = option(
-        0.0, "The dropout rate inside the feed-forward networks.", **_RATE
+        "The dropout rate inside the feed-forward networks.", 0.0, **_RATE
     )
     stochastic_depth: float = option(
-        0.0,
         "The rate at which the sub-layers of the last layer are left out for a sequence; the rates "
         "of the layers below grow evenly up to it.",
+        0.0,
         **_RATE,
     )
     activation: str = option(
-        "relu",
         "The activation of the feed-forward networks.",
+        "relu",
         choices=ACTIVATIONS,
         metadata={"variant": ("gelu_tanh",)},
     )
     gated: bool = option(
-        False,
         "Whether the feed-forward networks are gated: GeGLU with gelu, SwiGLU with silu.",
+        False,
         metadata=_VARIANT,
     )
     normalize_first: bool = option(
-        True, "Whether norms come before the sub-layers (pre-norm) or after them (post-norm)."
+        "Whether norms come before the sub-layers (pre-norm) or after them (post-norm).", True
     )
     final_norm: bool | None = option(
-        None,
         "Whether a norm follows the last layer of each stack; `None` for pre-norm alone, which "
         "needs it.",
         metadata=_VARIANT,
     )
     normalization: str = option(
-        "layer_norm", "The kind of all norms.", choices=NORMALIZATIONS, metadata=_VARIANT
+        "The kind of all norms.", "layer_norm", choices=NORMALIZATIONS, metadata=_VARIANT
     )
     layer_norm_epsilon: float = option(
-        1e-5, "Is added to the variance (or to the mean square) in every norm."
+        "Is added to the variance (or to the mean square) in every norm.", 1e-5
     )
     use_bias: bool = option(
-        True,
-        "Whether the linear maps of the layers add a bias.",
-        metadata=_VARIANT,
+        "Whether the linear maps of the layers add a bias.", True, metadata=_VARIANT
     )
     head_dim: int | None = option(
-        None,
-        "H, the size of a head; `None` for D / N.",
-        at_least=1,
-        metadata=_VARIANT,
+        "H, the size of a head; `None` for D / N.", at_least=1, metadata=_VARIANT
     )
     num_key_value_heads: int | None = option(
-        None,
         "Heads of keys and values, which several heads of queries share (grouped-query attention); "
         "`None` for N.",
         metadata=_VARIANT,
     )
     attention_scale: float | None = option(
-        None,
-        "The factor of the attention scores; `None` for 1 / sqrt(H).",
-        metadata=_VARIANT,
+        "The factor of the attention scores; `None` for 1 / sqrt(H).", metadata=_VARIANT
     )
     position_encoding: str | None = option(
-        "sinusoidal",
         'Added to the embeddings are `"sinusoidal"`, `"learned"`, and `"sinusoidal_halves"` and '
         '`"sinusoidal_fairseq"`, the fixed vectors of published Marian and fairseq models. '
         'Self-attention sees `"rope"` (rotary positions), `"alibi"` (scores fall with the '
         'distance) and `"t5"` (a learned bias for each distance). `None` for no positions.',
+        "sinusoidal",
         choices=(*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None),
         metadata={"variant": RELATIVE_POSITIONS},
     )
-    rotary_base: float = option(
-        10_000.0,
-        "`base` of `kformer.layers.rotate_positions`.",
-        above=0,
-    )
-    rotary_interleaved: bool = option(False, "`interleaved` of `kformer.layers.rotate_positions`.")
-    relative_buckets: int = option(32, "`num_buckets` of `kformer.layers.RelativePositionBias`.")
+    rotary_base: float = option("`base` of `kformer.layers.rotate_positions`.", 10_000.0, above=0)
+    rotary_interleaved: bool = option("`interleaved` of `kformer.layers.rotate_positions`.", False)
+    relative_buckets: int = option("`num_buckets` of `kformer.layers.RelativePositionBias`.", 32)
     relative_max_distance: int = option(
-        128, "`max_distance` of `kformer.layers.RelativePositionBias`."
+        "`max_distance` of `kformer.layers.RelativePositionBias`.", 128
     )
     attention_kind: str = option(
-        "full",
         "`kind` of the self-attentions, as in `kformer.layers.MultiHeadAttention`.",
+        "full",
         choices=KINDS,
         metadata={**_VARIANT, "unpackable": ("linear",)},
     )
-    attention_window: int | None = option(
-        None, "`window` of local self-attention.", metadata=_VARIANT
-    )
-    attention_dilation: int = option(1, "`dilation` of local self-attention.", metadata=_VARIANT)
+    attention_window: int | None = option("`window` of local self-attention.", metadata=_VARIANT)
+    attention_dilation: int = option("`dilation` of local self-attention.", 1, metadata=_VARIANT)
     global_tokens: int = option(
-        0,
         "`global_tokens` of local self-attention.",
+        0,
         metadata={**_VARIANT, "unpackable": NOT_DEFAULT},
     )
     max_length: int = option(
-        512,
         "The longest sequence that training data and searches should use; with learned positions "
         "also the size of their table.",
+        512,
         at_least=1,
     )
     seed: int | None = option(
-        0,
         "For the initial weights and the dropout; each layer derives its own. `None` for a random "
         "one.",
+        0,
     )
 
     def __post_init__(self):
@@ -272,12 +257,12 @@ class TokenConfig(Architecture):
     """The options that all models of token ids share."""
 
     vocabulary_size: int = dataclasses.field(
-        kw_only=False, metadata=option(None, "V, the number of token ids.", at_least=1).metadata
+        kw_only=False, metadata=option("V, the number of token ids.", at_least=1).metadata
     )
     scale_embeddings: bool = option(
-        True, "Whether token vectors are multiplied by sqrt(D), as in the paper."
+        "Whether token vectors are multiplied by sqrt(D), as in the paper.", True
     )
-    pad_id: int = option(0, "The id of the padding token.")
+    pad_id: int = option("The id of the padding token.", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,10 +270,10 @@ class GeneratorConfig(TokenConfig):
     """The options that all models which generate tokens share."""
 
     share_output: bool = option(
-        True, "Whether the output projection uses the (target's) embedding table."
+        "Whether the output projection uses the (target's) embedding table.", True
     )
-    start_id: int = option(2, "The id of the start token.")
-    end_id: int = option(3, "The id of the end token.")
+    start_id: int = option("The id of the start token.", 2)
+    end_id: int = option("The id of the end token.", 3)
 
     def __post_init__(self):
         super().__post_init__()
@@ -302,38 +287,35 @@ class GeneratorConfig(TokenConfig):
 class TransformerConfig(GeneratorConfig):
     """The options of `kformer.Transformer`."""
 
-    num_encoder_layers: int = option(6, "Layers of the encoder.", at_least=1)
-    num_decoder_layers: int = option(6, "Layers of the decoder.", at_least=1)
+    num_encoder_layers: int = option("Layers of the encoder.", 6, at_least=1)
+    num_decoder_layers: int = option("Layers of the decoder.", 6, at_least=1)
     normalize_first: bool = other_default(Architecture, "normalize_first", False)
     max_length: int = other_default(Architecture, "max_length", 256)
     target_vocabulary_size: int | None = option(
-        None,
         "V of the target if it differs from the source's; then nothing is shared between the "
         "sides. Two vocabularies of one size need `share_embeddings=False`.",
         at_least=1,
     )
     share_embeddings: bool = option(
-        True, "Whether source and target use one embedding table (a joint vocabulary)."
+        "Whether source and target use one embedding table (a joint vocabulary).", True
     )
     scale_output: bool = option(
-        False,
         "Whether what is projected to the vocabulary is divided by sqrt(D), as in T5.",
+        False,
         metadata=_VARIANT,
     )
     position_offset: int = option(
-        0, "The position of a sequence's first token; fairseq's models count from 2."
+        "The position of a sequence's first token; fairseq's models count from 2.", 0
     )
     normalize_embeddings: bool = option(
-        False,
         "Whether, as in BART, each side has positions of its own and a layer norm after them.",
+        False,
     )
-    output_bias: bool = option(False, "Whether logits have a bias, as Marian's.")
+    output_bias: bool = option("Whether logits have a bias, as Marian's.", False)
     decoder_intermediate_dim: int | None = option(
-        None, "`intermediate_dim` of the decoder if it differs.", at_least=1
+        "`intermediate_dim` of the decoder if it differs.", at_least=1
     )
-    decoder_num_heads: int | None = option(
-        None, "`num_heads` of the decoder if it differs.", at_least=1
-    )
+    decoder_num_heads: int | None = option("`num_heads` of the decoder if it differs.", at_least=1)
 
     def __post_init__(self):
         super().__post_init__()
@@ -362,7 +344,7 @@ class TransformerArguments(TransformerConfig, ModelArguments):
 class DecoderConfig(GeneratorConfig):
     """The options of `kformer.TransformerDecoder`."""
 
-    num_layers: int = option(6, "Layers of the stack.", at_least=1)
+    num_layers: int = option("Layers of the stack.", 6, at_least=1)
 
     def __post_init__(self):
         super().__post_init__()
@@ -391,17 +373,16 @@ HEADS = ("classification", "regression", "labelling", "embedding")
 class EncoderConfig(TokenConfig):
     """The options of `kformer.TransformerEncoder`."""
 
-    num_layers: int = option(6, "Layers of the stack.", at_least=1)
+    num_layers: int = option("Layers of the stack.", 6, at_least=1)
     head: str | None = option(
-        None, "What the model predicts; `None` for hidden states.", choices=(*HEADS, None)
+        "What the model predicts; `None` for hidden states.", choices=(*HEADS, None)
     )
     num_outputs: int | None = option(
-        None,
         "Classes, or numbers (1 for an unset regression), or the size of an embedding (`None` for "
-        "the pooled vector as it is).",
+        "the pooled vector as it is)."
     )
     pooling: str = option(
-        "mean", "The mean of the real tokens, or the first one.", choices=POOLINGS
+        "The mean of the real tokens, or the first one.", "mean", choices=POOLINGS
     )
 
     def __post_init__(self):

@@ -25,20 +25,19 @@ class ForecasterConfig(Architecture):
 
     num_features: int = dataclasses.field(
         kw_only=False,
-        metadata=option(None, "F, numbers of each step of the past.", at_least=1).metadata,
+        metadata=option("F, numbers of each step of the past.", at_least=1).metadata,
     )
     num_targets: int | None = dataclasses.field(
         default=None,
         kw_only=False,
         metadata=option(
-            None,
             "G, the numbers to forecast for each step, which are the first G features of the past; "
             "`None` for F.",
             at_least=1,
         ).metadata,
     )
-    num_encoder_layers: int = option(2, "Layers of the encoder.", at_least=1)
-    num_decoder_layers: int = option(2, "Layers of the decoder.", at_least=1)
+    num_encoder_layers: int = option("Layers of the encoder.", 2, at_least=1)
+    num_decoder_layers: int = option("Layers of the decoder.", 2, at_least=1)
 
     def __post_init__(self):
         super().__post_init__()

@@ -106,11 +106,11 @@ class Box:
         {options}
     """
 
-    size: int = option(3, "A size.", at_least=1, at_most=8, group="Sizes")
-    path: Path | None = option(None, "A file.", settled="standard input")
-    rate: float | None = option(None, "A rate.", unset=0.5, above=0, below=1)
-    kind: bool | str = option(False, "A kind.", choices=(True, False, "never"))
-    ids: Sequence[int] = option((), "Ids.", check=lambda name, ids: tuple(map(int, ids)))
+    size: int = option("A size.", 3, at_least=1, at_most=8, group="Sizes")
+    path: Path | None = option("A file.", settled="standard input")
+    rate: float | None = option("A rate.", unset=0.5, above=0, below=1)
+    kind: bool | str = option("A kind.", False, choices=(True, False, "never"))
+    ids: Sequence[int] = option("Ids.", (), check=lambda name, ids: tuple(map(int, ids)))
 
     def __post_init__(self):
         check_values(self)
