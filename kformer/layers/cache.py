@@ -14,6 +14,13 @@ from kformer.layers.masks import causal_mask
 from kformer.layers.relative_positions import distances
 
 
+def reorder_rows(cache, rows):
+    """The cache in which row i is what row `rows[i]` was."""
+    return cache._replace(
+        key=ops.take(cache.key, rows, axis=0), value=ops.take(cache.value, rows, axis=0)
+    )
+
+
 class KeyValueCache(NamedTuple):
     """Keys and values of the tokens so far; grows with each step.
 
@@ -40,9 +47,7 @@ class KeyValueCache(NamedTuple):
             ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
         )
 
-    def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was."""
-        return KeyValueCache(ops.take(self.key, rows, axis=0), ops.take(self.value, rows, axis=0))
+    reorder = reorder_rows
 
     def view(self):
         """Keys and values, both `[R, N, S, H]`. Every slot is filled."""
@@ -88,11 +93,7 @@ class StaticKeyValueCache(NamedTuple):
             self.length + ops.shape(key)[2],
         )
 
-    def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was."""
-        return StaticKeyValueCache(
-            ops.take(self.key, rows, axis=0), ops.take(self.value, rows, axis=0), self.length
-        )
+    reorder = reorder_rows
 
     def view(self):
         """Keys and values, both `[R, N, S, H]`, the unfilled slots included."""
@@ -122,11 +123,7 @@ class CrossAttentionCache(NamedTuple):
         """The cache itself: beams move within their sentence only."""
         return self
 
-    def select(self, sentences):
-        """The cache of some sentences."""
-        return CrossAttentionCache(
-            ops.take(self.key, sentences, axis=0), ops.take(self.value, sentences, axis=0)
-        )
+    select = reorder_rows  # The cache of some sentences.
 
 
 class DecoderLayerCache(NamedTuple):

@@ -111,13 +111,10 @@ def random_bits(rows, columns, key, first=0):
     Returns:
         int32 tensor `[rows, columns]`; the upper and the lower 16 bits can be used as two numbers.
     """
-    row_hash = (
-        mix(key)
-        if len(key.shape)
-        else mix(ops.bitwise_xor(mix(ops.arange(rows, dtype="int32") + first), key))
-    )
+    if len(key.shape) == 0:
+        key = ops.bitwise_xor(mix(ops.arange(rows, dtype="int32") + first), key)
     column_hash = mix(ops.arange(columns, dtype="int32") + _int32(_GOLDEN))
-    bits = ops.expand_dims(row_hash, 1) + ops.expand_dims(column_hash, 0)
+    bits = ops.expand_dims(mix(key), 1) + ops.expand_dims(column_hash, 0)
     return _xor_shift(bits * _int32(_FIRST), 15) * _int32(_SECOND)
 
 

@@ -109,10 +109,10 @@ class DecoderLayer(ResidualLayer):
         Returns:
             `DecoderLayerCache`.
         """
-        if self.cross_attention is None:
-            return DecoderLayerCache(self.self_attention.init_cache(rows, max_length), ())
-        cross_attention = self.cross_attention.compute_cache(encoded)
-        rows = keras.ops.shape(cross_attention.key)[0] if rows is None else rows
+        cross_attention = ()
+        if self.cross_attention is not None:
+            cross_attention = self.cross_attention.compute_cache(encoded)
+            rows = keras.ops.shape(cross_attention.key)[0] if rows is None else rows
         return DecoderLayerCache(self.self_attention.init_cache(rows, max_length), cross_attention)
 
     def call(
@@ -172,16 +172,13 @@ class DecoderLayer(ResidualLayer):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def compute_output_spec(self, x, encoded=None, return_attention_scores=False, **kwargs):
-        output = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
-            return output
-        scores = [
-            keras.KerasTensor(
-                (x.shape[0], self.num_heads, x.shape[1], keys), dtype=self.compute_dtype
-            )
-            for keys in [x.shape[1]] + ([] if self.cross_attention is None else [encoded.shape[1]])
-        ]
-        return output, scores[0] if self.cross_attention is None else tuple(scores)
+            return super().compute_output_spec(x)
+        output, scores = super().compute_output_spec(x, True)
+        if self.cross_attention is None:
+            return output, scores
+        shape = (*scores.shape[:3], encoded.shape[1])
+        return output, (scores, keras.KerasTensor(shape, dtype=self.compute_dtype))
 
 
 def _unpacked(outputs, has_scores, cache):

@@ -1,5 +1,6 @@
 """Dropout whose masks are a function of seed and step."""
 
+import math
 from typing import Unpack
 
 import keras
@@ -47,6 +48,8 @@ class Dropout(ReadsLists):
         Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting".
     """
 
+    saved_arguments = ("rate", "seed")
+
     def __init__(self, rate, *, seed=None, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
         self.rate = check_rate("The dropout rate", rate)
@@ -86,10 +89,7 @@ class Dropout(ReadsLists):
     def _mask(self, inputs, key, threshold):
         """1 at the elements to keep, 0 elsewhere; of the inputs' dtype."""
         shape = self._mask_shape(inputs)
-        columns = shape[-1]
-        rows = 1
-        for size in shape[:-1]:
-            rows = rows * size
+        rows, columns = math.prod(shape[:-1]), shape[-1]
         # One 32-bit word decides two elements, 16 bits each, which halves the arithmetic.
         # Each replica has its part of the rows: together they have the mask of one device.
         first = replica_number() * rows
@@ -104,9 +104,6 @@ class Dropout(ReadsLists):
 
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
 @keras.saving.register_keras_serializable(package="kformer")

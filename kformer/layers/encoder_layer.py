@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from kformer.layers.counter_hash import derive_seed, settled_seed
+from kformer.layers.counter_hash import settled_seed
 from kformer.layers.dropout import Dropout, StochasticDepth
 from kformer.layers.feed_forward import FeedForward
 from kformer.layers.inputs import LayerArguments, ReadsLists
@@ -56,14 +56,10 @@ class ResidualLayer(ReadsLists):
     input_axes = "[B, T, D]"
 
     def __init__(self, options):
-        super().__init__(
-            name=options.name,
-            dtype=options.dtype,
-            trainable=options.trainable,
-            autocast=options.autocast,
-            activity_regularizer=options.activity_regularizer,
-        )
+        names = LayerArguments.__annotations__
+        super().__init__(**{name: getattr(options, name) for name in names})
         self.options = options = replace(options, seed=settled_seed(options.seed))
+        self.seed = options.seed
         self.num_heads, self.normalize_first = options.num_heads, options.normalize_first
         self.feed_forward = FeedForward(
             options.intermediate_dim,
@@ -71,9 +67,7 @@ class ResidualLayer(ReadsLists):
             gated=options.gated,
             dropout=options.activation_dropout,
             use_bias=options.use_bias,
-            seed=derive_seed(options.seed, "feed_forward"),
-            dtype=self.dtype_policy,
-            name="feed_forward",
+            **self._part("feed_forward"),
         )
         self.feed_forward_norm, self.feed_forward_dropout, self.feed_forward_depth = (
             self._make_residual("feed_forward")
@@ -99,24 +93,19 @@ class ResidualLayer(ReadsLists):
             scale=options.attention_scale,
             dropout=options.attention_dropout,
             use_bias=options.use_bias,
-            seed=derive_seed(options.seed, name),
-            dtype=self.dtype_policy,
-            name=name,
+            **self._part(name),
             **self_attention_options,
         )
 
     def _make_residual(self, sublayer):
         """The norm, the dropout and the stochastic depth (`None` at rate 0) around a sub-layer."""
-        options, dtype = self.options, self.dtype_policy
-        norm = make_norm(
-            options.normalization, options.layer_norm_epsilon, dtype=dtype, name=f"{sublayer}_norm"
-        )
-        seed = derive_seed(options.seed, f"{sublayer}_residual")
-        dropout = Dropout(options.dropout, seed=seed, dtype=dtype, name=f"{sublayer}_dropout")
-        if not options.stochastic_depth:
-            return norm, dropout, None
-        seed, name = derive_seed(options.seed, f"{sublayer}_depth"), f"{sublayer}_depth"
-        depth = StochasticDepth(options.stochastic_depth, seed=seed, dtype=dtype, name=name)
+        options, name = self.options, f"{sublayer}_norm"
+        epsilon = options.layer_norm_epsilon
+        norm = make_norm(options.normalization, epsilon, dtype=self.dtype_policy, name=name)
+        part = self._part(f"{sublayer}_dropout", f"{sublayer}_residual")
+        dropout, depth = Dropout(options.dropout, **part), None
+        if options.stochastic_depth:
+            depth = StochasticDepth(options.stochastic_depth, **self._part(f"{sublayer}_depth"))
         return norm, dropout, depth
 
     def build(self, x_shape):
@@ -161,10 +150,16 @@ class ResidualLayer(ReadsLists):
         output = self.feed_forward(self._sublayer_input(norm, x), training=training)
         return self._add(norm, dropout, self.feed_forward_depth, x, output, training)
 
+    def compute_output_spec(self, x, return_attention_scores=False, **kwargs):
+        output = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+        shape = (x.shape[0], self.num_heads, x.shape[1], x.shape[1])
+        scores = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        return (output, scores) if return_attention_scores else output
+
     def get_config(self):
-        options, keras_config = vars(self.options), super().get_config()
+        options, config = vars(self.options), super().get_config()
         names = options.keys() - LayerArguments.__annotations__.keys()
-        config = {**keras_config, **{name: options[name] for name in names}}
+        config |= {name: options[name] for name in names}
         return {**config, **self.feed_forward.quantized_config()}
 
     @classmethod
@@ -270,10 +265,3 @@ class EncoderLayer(ResidualLayer):
         output, scores = output if return_attention_scores else (output, None)
         x = self._run_feed_forward(self._add_self_attention(x, output, training), training)
         return (x, scores) if return_attention_scores else x
-
-    def compute_output_spec(self, x, return_attention_scores=False, **kwargs):
-        output = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return output
-        scores_shape = (x.shape[0], self.num_heads, x.shape[1], x.shape[1])
-        return output, keras.KerasTensor(scores_shape, dtype=self.compute_dtype)

@@ -3,6 +3,7 @@
 from typing import Unpack
 
 import keras
+from keras import ops
 
 from kformer.layers.counter_hash import derive_seed, settled_seed
 from kformer.layers.dropout import Dropout
@@ -40,6 +41,7 @@ class FeatureEmbedding(PositionMixin, ReadsLists):
     """
 
     input_axes = "[B, T, F]"
+    saved_arguments = "hidden_dim position_encoding max_length position_offset dropout seed".split()
 
     def __init__(
         self,
@@ -54,39 +56,23 @@ class FeatureEmbedding(PositionMixin, ReadsLists):
     ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
-        self.hidden_dim = hidden_dim
-        self.seed = settled_seed(seed)
-        self.feature_dropout = Dropout(
-            dropout,
-            seed=derive_seed(self.seed, "features"),
-            dtype=self.dtype_policy,
-            name="feature_dropout",
-        )
+        self.hidden_dim, self.seed = hidden_dim, settled_seed(seed)
+        self.feature_dropout = Dropout(dropout, **self._part("feature_dropout", "features"))
+        self.dropout = self.feature_dropout.rate
 
     def build(self, input_shape):
         initializer = keras.initializers.GlorotUniform(seed=derive_seed(self.seed, "kernel"))
-        self.kernel = self.add_weight(
-            shape=(input_shape[-1], self.hidden_dim), initializer=initializer, name="kernel"
-        )
+        shape = (input_shape[-1], self.hidden_dim)
+        self.kernel = self.add_weight(shape=shape, initializer=initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.hidden_dim,), initializer="zeros", name="bias")
         self._build_positions(self.hidden_dim)
         self.feature_dropout.build()
         self.built = True
 
     def call(self, inputs, start_index=0, training=None):
-        ops = keras.ops
         kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.bias))
         hidden = linear(ops.cast(inputs, self.compute_dtype), kernel, bias)
         return self.feature_dropout(self._add_positions(hidden, start_index), training=training)
 
     def compute_output_spec(self, inputs, start_index=0, training=None):
         return keras.KerasTensor((*inputs.shape[:2], self.hidden_dim), dtype=self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            **self._position_config(),
-            "dropout": self.feature_dropout.rate,
-            "seed": self.seed,
-        }

@@ -5,7 +5,7 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from kformer.layers.counter_hash import derive_seed, settled_seed
+from kformer.layers.counter_hash import settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.initializers import seeded
 from kformer.layers.inputs import LayerArguments, ReadsLists
@@ -58,6 +58,10 @@ class FeedForward(ReadsLists):
         Shazeer 2020, "GLU variants improve Transformer" (gated).
     """
 
+    saved_arguments = (
+        "intermediate_dim activation gated dropout use_bias kernel_initializer seed".split()
+    )
+
     def __init__(
         self,
         intermediate_dim,
@@ -72,66 +76,59 @@ class FeedForward(ReadsLists):
     ):
         super().__init__(**kwargs)
         check_choice("activation", activation, ACTIVATIONS)
-        self.intermediate_dim = intermediate_dim
-        self.activation = activation
-        self.gated = gated
-        self.use_bias = use_bias
-        self.seed = settled_seed(seed)
+        self.intermediate_dim, self.activation, self.gated = intermediate_dim, activation, gated
+        self.use_bias, self.seed = use_bias, settled_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.quantized, self.adapters = {}, {}
-        self.activation_dropout = Dropout(
-            dropout,
-            seed=derive_seed(self.seed, "activation"),
-            dtype=self.dtype_policy,
-            name="activation_dropout",
-        )
+        self.activation_dropout = Dropout(dropout, **self._part("activation_dropout", "activation"))
+        self.dropout = self.activation_dropout.rate
 
-    def _dense(self, units, name):
-        if name in self.quantized:
-            return keras.layers.Dense.from_config(self.quantized[name])
-        initializer = seeded(self.kernel_initializer, self.seed, name)
-        return keras.layers.Dense(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=initializer,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+    def _dense(self, name, input_shape, units):
+        config = self.quantized.get(name) or {
+            "units": units,
+            "use_bias": self.use_bias,
+            "kernel_initializer": seeded(self.kernel_initializer, self.seed, name),
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+        dense = keras.layers.Dense.from_config(config)
+        dense.build(input_shape)
+        return dense
 
     def build(self, input_shape):
-        hidden_dim = input_shape[-1]
-        self.intermediate = self._dense(self.intermediate_dim, "intermediate")
-        self.intermediate.build(input_shape)
+        self.intermediate = self._dense("intermediate", input_shape, self.intermediate_dim)
         if self.gated:
-            self.gate = self._dense(self.intermediate_dim, "gate")
-            self.gate.build(input_shape)
-        self.output_projection = self._dense(hidden_dim, "output_projection")
-        self.output_projection.build((*input_shape[:-1], self.intermediate_dim))
-        self.activation_dropout.build((*input_shape[:-1], self.intermediate_dim))
+            self.gate = self._dense("gate", input_shape, self.intermediate_dim)
+        hidden_shape = (*input_shape[:-1], self.intermediate_dim)
+        self.output_projection = self._dense("output_projection", hidden_shape, input_shape[-1])
+        self.activation_dropout.build(hidden_shape)
         self.built = True
 
     def call(self, inputs, training=None):
         # As rows, so that a graph reshapes once and fuses product, bias and activation.
         x = flat(inputs)
         if self.gated:
-            gate = self._activate(self._project("gate", self.gate, x))
-            hidden = gate * self._project("intermediate", self.intermediate, x)
+            gate = self._activate(self._project(self.gate, x))
+            hidden = gate * self._project(self.intermediate, x)
         else:
-            hidden = self._activate(self._project("intermediate", self.intermediate, x))
+            hidden = self._activate(self._project(self.intermediate, x))
         hidden = self.activation_dropout(hidden, training=training)
-        return unflat(self._project("output_projection", self.output_projection, hidden), inputs)
+        return unflat(self._project(self.output_projection, hidden), inputs)
 
     def maps(self):
         """Dict of the `keras.layers.Dense` of each linear map, by its name."""
-        maps = {"gate": self.gate} if self.gated else {}
-        return {
-            **maps,
-            "intermediate": self.intermediate,
-            "output_projection": self.output_projection,
-        }
+        gate = [self.gate] if self.gated else []
+        return {map.name: map for map in (*gate, self.intermediate, self.output_projection)}
 
-    def _project(self, name, dense, x):
-        return adapted(self, name, x, _dense(dense, x))
+    def _project(self, dense, x):
+        """The output of a linear map and its adapter for rows `[rows, D]`."""
+        dtype, outputs = dense.compute_dtype, None
+        is_plain = not dense.lora_enabled and dense.quantization_mode is None
+        if is_plain and (keras.backend.backend() == "tensorflow" or product_dtype(dtype) != dtype):
+            kernel = ops.cast(dense.kernel, dtype)
+            bias = None if dense.bias is None else ops.cast(dense.bias, dtype)
+            outputs = linear(ops.cast(x, dtype), kernel, bias)
+        return adapted(self, dense.name, x, dense(x) if outputs is None else outputs)
 
     def _activate(self, x):
         if self.activation.startswith("gelu"):
@@ -139,17 +136,7 @@ class FeedForward(ReadsLists):
         return keras.activations.get(self.activation)(x)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "gated": self.gated,
-            "dropout": self.activation_dropout.rate,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-            **self.quantized_config(),
-        }
+        return {**super().get_config(), **self.quantized_config()}
 
     def quantized_config(self):
         """Configurations of the linear maps that `keras.Model.quantize` changed, by name.
@@ -170,18 +157,3 @@ class FeedForward(ReadsLists):
         layer = super().from_config(config)
         layer.quantized = quantized
         return layer
-
-
-def _dense(dense, x):
-    """The output of a `keras.layers.Dense` for rows `[rows, D]`."""
-    special = dense.lora_enabled or dense.quantization_mode is not None
-    if (
-        special
-        or keras.backend.backend() != "tensorflow"
-        and product_dtype(dense.compute_dtype) == dense.compute_dtype
-    ):
-        return dense(x)
-    bias = None if dense.bias is None else ops.cast(dense.bias, dense.compute_dtype)
-    return linear(
-        ops.cast(x, dense.compute_dtype), ops.cast(dense.kernel, dense.compute_dtype), bias
-    )

@@ -17,39 +17,38 @@ MASKED = -1e30
 _SHORT = 256
 
 
-def full_attention(
-    query,
-    key,
-    value,
-    *,
-    scale,
-    mask=None,
-    bias=None,
-    is_causal=False,
-    fused=False,
-    dropout=None,
-    scores=False,
-):
+class AttentionCall(NamedTuple):
+    """The arguments of one call of an attention layer, without queries, keys and values."""
+
+    mask: Any = None  # boolean, broadcastable to [B, N, T, S]
+    padding: Any = None  # boolean [B, S], True at real keys
+    left_padding: Any = None  # integer [B], with a cache
+    bias: Any = None  # float [N, T, S] or [B, N, T, S], added to the scaled scores
+    is_causal: bool = False  # Whether a query sees no later key.
+    scores: bool = False  # Whether to return the probabilities.
+    training: Any = None
+
+
+def full_attention(layer, query, key, value, call):
     """Attention of every query over every key; zeros for a query whose keys are all masked.
 
+    With dropout or with `call.scores` the backend's kernel is not used.
+
     Args:
+        layer: `MultiHeadAttention`, with the scale, the dropout and the choice of kernel.
         query: float tensor `[B, N, T, H]`.
         key: float tensor `[B, G, S, H]`, where G divides N: heads next to each other share one.
         value: float tensor `[B, G, S, H]`.
-        scale: float. The factor of the scores.
-        mask: boolean tensor broadcastable to `[B, N, T, S]`, or `None`, default `None`.
-        bias: float tensor `[N, T, S]` or `[B, N, T, S]`, or `None`, default `None`. Added to the
-            scaled scores.
-        is_causal: bool, default False. Whether a query sees no later key.
-        fused: bool, default False. Whether to use the backend's kernel (see `prefers_fused`). With
-            dropout or with `scores` it is not used.
-        dropout: function or `None`, default `None`. Called with the probabilities.
-        scores: bool, default False. Whether to return the probabilities.
+        call: `AttentionCall`, with all masks in `mask`.
 
     Returns:
         The context `[B, N, T, H]`, and the probabilities `[B, N, T, S]` or `None`.
     """
-    fused = fused and not scores and dropout is None
+    mask, bias, is_causal, scale = call.mask, call.bias, call.is_causal, layer.score_scale
+    dropout, fused = layer.dropout_of_scores(call.training), layer.fused
+    if fused is None:
+        fused = _prefers_fused(query, ops.shape(key)[2], call.training)
+    fused = fused and not call.scores and dropout is None
     # With only a causal mask every query sees itself; any other mask may leave a query no key.
     may_be_empty = mask is not None
     if is_causal and (mask is not None or bias is not None or not fused):
@@ -58,8 +57,7 @@ def full_attention(
     if bias is not None:
         bias = ops.cast(bias if len(bias.shape) == 4 else ops.expand_dims(bias, 0), "float32")
     if fused:
-        context = _by_kernel(query, key, value, scale, mask, bias, is_causal)
-        weights = None
+        context, weights = _by_kernel(query, key, value, scale, mask, bias, is_causal), None
     else:
         context, weights = _by_scores(query, key, value, scale, mask, bias, dropout)
     if may_be_empty:
@@ -107,28 +105,16 @@ def _by_scores(query, key, value, scale, mask, bias, dropout):
     if mask is not None:
         weights = ops.where(mask, weights, MASKED)
     # Keras warns of a softmax over a single key, which the first step of a search has.
-    weights = (
-        ops.ones_like(weights)
-        if isinstance(key_length, int) and key_length == 1
-        else ops.softmax(weights, axis=-1)
-    )
+    is_single = isinstance(key_length, int) and key_length == 1
+    weights = ops.ones_like(weights) if is_single else ops.softmax(weights, axis=-1)
     weights = ops.cast(weights, dtype)
     dropped = weights if dropout is None else dropout(weights)
     context = _ungrouped(ops.matmul(_grouped(dropped, groups), value), num_heads, query_length)
     return context, weights
 
 
-def prefers_fused(query, key_length, training):
-    """Returns whether the backend's kernel is faster.
-
-    Args:
-        query: float tensor `[B, N, T, H]`.
-        key_length: int or scalar tensor. S.
-        training: bool or `None`.
-
-    Returns:
-        bool.
-    """
+def _prefers_fused(query, key_length, training):
+    """Whether the backend's kernel is faster."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return False
@@ -136,12 +122,8 @@ def prefers_fused(query, key_length, training):
         # The kernel's float16 product with float32 sums exists on GPUs alone; elsewhere it does
         # not compile.
         return keras.distribution.list_devices()[0].startswith("gpu")
-    if (
-        backend == "torch"
-        and training
-        and getattr(query, "device", None)
-        and query.device.type == "cpu"
-    ):
+    device = getattr(query, "device", None)
+    if backend == "torch" and training and device and device.type == "cpu":
         # On a CPU the backward pass of PyTorch's kernel is slower, but it saves memory for long
         # sequences.
         return query.shape[2] * key_length > _SHORT**2
@@ -155,23 +137,9 @@ def _grouped(x, groups):
 
 def _ungrouped(x, num_heads, length):
     """The inverse of `_grouped`, for N heads and T queries."""
-    return (
-        x
-        if x.shape[1] == num_heads
-        else reshape(x, (ops.shape(x)[0], num_heads, length, ops.shape(x)[3]))
-    )
-
-
-class AttentionCall(NamedTuple):
-    """The arguments of one call of an attention layer, without queries, keys and values."""
-
-    mask: Any = None  # boolean, broadcastable to [B, N, T, S]
-    padding: Any = None  # boolean [B, S], True at real keys
-    left_padding: Any = None  # integer [B], with a cache
-    bias: Any = None
-    is_causal: bool = False
-    scores: bool = False
-    training: Any = None
+    if x.shape[1] == num_heads:
+        return x
+    return reshape(x, (ops.shape(x)[0], num_heads, length, ops.shape(x)[3]))
 
 
 class FullAttention:
@@ -217,23 +185,4 @@ class FullAttention:
                     positions = ops.arange(ops.shape(key)[2], dtype="int32")
                     padding = both(padding, after_padding(call.left_padding, positions))
         call = call._replace(mask=combine_masks(mask, over_keys(padding)), is_causal=is_causal)
-        return *attend_all(layer, query, key, value, call), cache
-
-
-def attend_all(layer, query, key, value, call):
-    """`full_attention` with the scale, the dropout and the choice of kernel of a layer."""
-    fused = layer.fused
-    if fused is None:
-        fused = prefers_fused(query, ops.shape(key)[2], call.training)
-    return full_attention(
-        query,
-        key,
-        value,
-        scale=layer.score_scale,
-        mask=call.mask,
-        bias=call.bias,
-        is_causal=call.is_causal,
-        fused=fused,
-        dropout=layer.dropout_of_scores(call.training),
-        scores=call.scores,
-    )
+        return *full_attention(layer, query, key, value, call), cache

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from kformer.layers.counter_hash import derive_seed
+
 _DTYPES = {"float64": "float32", "int64": "int32"}
 
 
@@ -34,10 +36,9 @@ def of_list(value):
         return value
     try:
         array = np.array(value)
-    except ValueError as error:
-        raise ValueError("The rows of a list have different lengths: pad the shorter ones.") from (
-            error
-        )
+    except ValueError:
+        message = "The rows of a list have different lengths: pad the shorter ones."
+        raise ValueError(message) from None
     return ops.convert_to_tensor(array, dtype=_DTYPES.get(array.dtype.name, array.dtype.name))
 
 
@@ -71,13 +72,30 @@ class LayerArguments(TypedDict, total=False):
     activity_regularizer: Any
 
 
+def part_arguments(name, seed, dtype, label=None):
+    """Returns arguments of a layer that is part of a layer or model: name, dtype policy, own seed.
+
+    Args:
+        name: str. The name of the part.
+        seed: int. The seed of the whole.
+        dtype: Keras dtype policy.
+        label: str or `None`, default `None`. What the seed is derived for; `None` for the name.
+
+    Returns:
+        Dict.
+    """
+    return {"name": name, "dtype": dtype, "seed": derive_seed(seed, label or name)}
+
+
 class ReadsLists(keras.layers.Layer):
     """Base class of layers whose inputs may be nested lists, and have Keras masks.
 
-    A subclass whose inputs have one rank names their axes in `input_axes`.
+    A subclass whose inputs have one rank names their axes in `input_axes`. It names the arguments
+    that its configuration has in `saved_arguments`; its attributes of these names have the values.
     """
 
     input_axes = None
+    saved_arguments = ()
 
     def __init__(self, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
@@ -90,6 +108,18 @@ class ReadsLists(keras.layers.Layer):
     def compute_output_spec(self, inputs, *args, **kwargs):
         """Returns the outputs as symbolic tensors; here those of the inputs' shape."""
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        values = {name: getattr(self, name) for name in self.saved_arguments}
+        values |= {
+            name: keras.initializers.serialize(value)
+            for name, value in values.items()
+            if callable(value)
+        }
+        return {**super().get_config(), **values}
+
+    def _part(self, name, label=None):
+        return part_arguments(name, self.seed, self.dtype_policy, label)
 
     def compute_output_shape(self, *shapes, **named_shapes):
         """Returns the shape of the outputs for the shapes of the inputs.

@@ -20,7 +20,8 @@ _EPSILON = 1e-15
 
 
 def features(x):
-    """`elu(x) + 1`, positive numbers instead of the exponential."""
+    """`elu(x) + 1` in float32, positive numbers instead of the exponential."""
+    x = ops.cast(x, "float32")
     return ops.where(x > 0, x + 1, ops.exp(ops.minimum(x, 0)))
 
 
@@ -49,11 +50,7 @@ def linear_attention(
         linear attention".
     """
     dtype = query.dtype
-    query, key, value = (
-        features(ops.cast(query, "float32")),
-        features(ops.cast(key, "float32")),
-        ops.cast(value, "float32"),
-    )
+    query, key, value = features(query), features(key), ops.cast(value, "float32")
     if padding_mask is not None:
         key = key * ops.cast(padding_mask, "float32")[:, None, :, None]
     rotated_query, rotated_key = (query, key) if rotate is None else (rotate(query), rotate(key))
@@ -98,24 +95,6 @@ def linear_attention(
     return context, LinearAttentionCache(sums[:, :, -1], keys[:, :, -1], state.length + length)
 
 
-def linear_weights(query, key, mask):
-    """The weights of `linear_attention` without rotation, as a matrix.
-
-    Args:
-        query: float tensor `[B, N, T, H]`.
-        key: float tensor `[B, N, S, H]`.
-        mask: boolean tensor broadcastable to `[B, N, T, S]`, or `None`.
-
-    Returns:
-        float32 tensor `[B, N, T, S]`.
-    """
-    scores = ops.einsum(
-        "bnth,bnsh->bnts", features(ops.cast(query, "float32")), features(ops.cast(key, "float32"))
-    )
-    scores = scores if mask is None else ops.where(mask, scores, 0.0)
-    return scores / ops.maximum(ops.sum(scores, axis=-1, keepdims=True), _EPSILON)
-
-
 def _divided(context, total, dtype):
     return ops.cast(context / ops.expand_dims(ops.maximum(total, _EPSILON), -1), dtype)
 
@@ -133,20 +112,10 @@ class LinearAttentionCache(NamedTuple):
     keys: Any  # float32 [R, N, H]: the sum of phi(K)
     length: Any  # int32 scalar, the number of tokens so far
 
-    @classmethod
-    def empty(cls, rows, num_heads, head_dim):
-        """A cache that has seen no token."""
-        return cls(
-            ops.zeros((rows, num_heads, head_dim, head_dim), dtype="float32"),
-            ops.zeros((rows, num_heads, head_dim), dtype="float32"),
-            ops.zeros((), dtype="int32"),
-        )
-
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
-        return self._replace(
-            sums=ops.take(self.sums, rows, axis=0), keys=ops.take(self.keys, rows, axis=0)
-        )
+        sums, keys = (ops.take(x, rows, axis=0) for x in (self.sums, self.keys))
+        return self._replace(sums=sums, keys=keys)
 
 
 class LinearAttention:
@@ -154,7 +123,9 @@ class LinearAttention:
 
     def init_cache(self, layer, rows, max_length=None):
         """An empty `LinearAttentionCache`, which does not grow."""
-        return LinearAttentionCache.empty(rows, layer.num_heads, layer.head_size)
+        size, shape = layer.head_size, (rows, layer.num_heads, layer.head_size)
+        sums, keys = (ops.zeros(each, dtype="float32") for each in ((*shape, size), shape))
+        return LinearAttentionCache(sums, keys, ops.zeros((), dtype="int32"))
 
     def attend(self, layer, query, key, value, cache, call):
         """Attention over split heads, as `FullAttention.attend`."""
@@ -184,8 +155,12 @@ class LinearAttention:
         )
         context, cache = context if cache is not None else (context, None)
         weights = None
-        if call.scores:
+        if call.scores:  # The weights without rotation, as a matrix.
             length = ops.shape(query)[2]
             causal = causal_mask(length, length) if call.is_causal else None
-            weights = linear_weights(query, key, combine_masks(over_keys(call.padding), causal))
+            mask = combine_masks(over_keys(call.padding), causal)
+            scores = ops.einsum("bnth,bnsh->bnts", features(query), features(key))
+            scores = scores if mask is None else ops.where(mask, scores, 0.0)
+            total = ops.sum(scores, axis=-1, keepdims=True)
+            weights = scores / ops.maximum(total, _EPSILON)
         return context, weights, cache

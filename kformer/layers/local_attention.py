@@ -6,12 +6,13 @@ W tokens each. A block's queries see the keys of their own block and of its neig
 
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
-from kformer.layers.full_attention import MASKED, attend_all, full_attention
+from kformer.layers.cache import reorder_rows
+from kformer.layers.full_attention import MASKED, full_attention
 from kformer.layers.masks import combine_masks, over_keys
 from kformer.layers.relative_positions import distances
+from kformer.utils.checks import check_whole
 
 
 def window_mask(
@@ -44,9 +45,7 @@ def window_mask(
     mask = sees(distance, window, dilation)
     if global_tokens:
         keys = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
-        queries = ops.expand_dims(
-            ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1
-        )
+        queries = keys - distance
         mask = ops.logical_or(mask, ops.logical_or(keys < global_tokens, queries < global_tokens))
     return ops.logical_and(mask, distance <= 0) if is_causal else mask
 
@@ -54,125 +53,16 @@ def window_mask(
 def sees(distance, window, dilation):
     """Whether a key at some distance (int32 tensor) is in the window."""
     near = ops.less_equal(ops.abs(distance), window * dilation)
-    return (
-        near if dilation == 1 else ops.logical_and(near, ops.equal(ops.mod(distance, dilation), 0))
-    )
-
-
-def local_attention(
-    query,
-    key,
-    value,
-    *,
-    scale,
-    window,
-    dilation=1,
-    global_tokens=0,
-    mask=None,
-    padding_mask=None,
-    bias=None,
-    is_causal=False,
-    dropout=None,
-):
-    """Attention under `window_mask`, over the band alone; zeros for a query with all keys masked.
-
-    Args:
-        query: float tensor `[B, N, T, H]`.
-        key: float tensor `[B, G, T, H]`, where G divides N.
-        value: float tensor `[B, G, T, H]`.
-        scale: float. The factor of the scores.
-        window: int. As in `window_mask`.
-        dilation: int, default 1. As in `window_mask`.
-        global_tokens: int, default 0. As in `window_mask`.
-        mask: boolean tensor broadcastable to `[B, N, T, T]`, or `None`, default `None`. It is as
-            large as the scores of full attention.
-        padding_mask: boolean tensor `[B, T]` or `None`, default `None`. `True` at real keys.
-        bias: float tensor `[N, W, 3 W]` (causal: `[N, W, 2 W]`) or `None`, default `None`. A bias
-            of the distances that `band_distances` returns. Not with global tokens.
-        is_causal: bool, default False. As in `window_mask`.
-        dropout: function or `None`, default `None`. Called with the probabilities.
-
-    Returns:
-        The context `[B, N, T, H]`.
-    """
-    num_heads, dtype, length = query.shape[1], query.dtype, ops.shape(query)[2]
-    if key.shape[1] < num_heads:
-        key, value = (ops.repeat(x, num_heads // key.shape[1], axis=1) for x in (key, value))
-    blocks = _Blocks(length, window, dilation, is_causal)
-    queries = blocks.split(ops.cast(query, "float32") * scale)  # [B, N, C, W, H]
-    scores = ops.einsum("bncwh,bncxh->bncwx", queries, blocks.neighbours(ops.cast(key, "float32")))
-    if bias is not None:
-        scores = scores + ops.cast(bias[:, None], "float32")
-    positions = ops.arange(length, dtype="int32")
-    query_positions = ops.expand_dims(blocks.split(positions, fill=-1), -1)  # [C, W, 1]
-    seen = _seen_in_band(blocks, positions, query_positions, global_tokens, mask, padding_mask)
-    scores = ops.where(seen, scores, MASKED)
-    values = blocks.neighbours(value)
-    width = scores.shape[-1]
-    if global_tokens:
-        first_keys = ops.cast(key[:, :, :global_tokens], "float32")
-        first = ops.einsum("bncwh,bngh->bncwg", queries, first_keys)
-        seen = _seen_of_first(query_positions, ops.shape(first)[-1], is_causal, mask, padding_mask)
-        scores = ops.concatenate([scores, ops.where(seen, first, MASKED)], axis=-1)
-    weights = ops.softmax(scores, axis=-1) * ops.cast(
-        ops.any(scores > 0.5 * MASKED, axis=-1, keepdims=True), "float32"
-    )
-    weights = ops.cast(weights, dtype)
-    weights = weights if dropout is None else dropout(weights)
-    context = ops.einsum("bncwx,bncxh->bncwh", weights[..., :width], values)
-    if global_tokens:
-        context = context + ops.einsum(
-            "bncwg,bngh->bncwh", weights[..., width:], value[:, :, :global_tokens]
-        )
-    context = blocks.join(context)
-    if global_tokens and not is_causal:
-        # The first tokens see everything.
-        whole = None if padding_mask is None else padding_mask[:, None, None, :]
-        if mask is not None:
-            rows = mask[:, :, :global_tokens] if mask.shape[2] != 1 else mask
-            whole = rows if whole is None else ops.logical_and(rows, whole)
-        first, _ = full_attention(
-            query[:, :, :global_tokens], key, value, scale=scale, mask=whole, dropout=dropout
-        )
-        context = ops.concatenate([first, context[:, :, global_tokens:]], axis=2)
-    return context
-
-
-def _seen_in_band(blocks, positions, query_positions, global_tokens, mask, padding_mask):
-    """Which band keys (no global ones) each query sees: broadcastable to `[B, N, C, W, X]`."""
-    key_positions = ops.expand_dims(blocks.neighbours(positions, fill=-1), -2)  # [C, 1, X]
-    distance = key_positions - query_positions
-    is_near = ops.less_equal(ops.abs(distance), blocks.window * blocks.dilation)
-    seen = ops.logical_and(is_near, key_positions >= global_tokens)
-    if blocks.is_causal:
-        seen = ops.logical_and(seen, distance <= 0)
-    seen = ops.logical_and(seen, query_positions >= 0)
-    if padding_mask is not None:
-        keys = blocks.neighbours(padding_mask, fill=False)  # [B, C, X]
-        seen = ops.logical_and(seen, keys[:, None, :, None, :])
-    if mask is not None:
-        seen = ops.logical_and(seen, _of_band(mask, query_positions, key_positions))
-    return seen
-
-
-def _seen_of_first(query_positions, count, is_causal, mask, padding_mask):
-    """Which of the `count` global tokens each query sees: broadcastable to `[B, N, C, W, g]`."""
-    indices = ops.arange(count, dtype="int32")
-    seen = ops.broadcast_to(query_positions >= 0, (*ops.shape(query_positions)[:-1], count))
-    if is_causal:
-        seen = ops.logical_and(seen, indices <= query_positions)
-    if padding_mask is not None:
-        seen = ops.logical_and(seen, padding_mask[:, None, None, None, :count])
-    if mask is not None:
-        keys = ops.zeros_like(query_positions) + indices
-        seen = ops.logical_and(seen, _of_band(mask, query_positions, keys))
-    return seen
+    if dilation == 1:
+        return near
+    return ops.logical_and(near, ops.equal(ops.mod(distance, dilation), 0))
 
 
 class _Blocks:
     """The blocks of a sequence: token `t` is in the sequence `t mod d`, split into blocks of W.
 
-    C is the number of blocks of all d sequences. Tensors of booleans or ints have no axis H.
+    C is the number of blocks of all d sequences. Positions `[T]` and masks `[B, T]` have no
+    axis H.
     """
 
     def __init__(self, length, window, dilation, is_causal):
@@ -183,22 +73,18 @@ class _Blocks:
 
     def _apart(self, x, fill):
         """`[..., T, H]` -> `[..., d, C / d, W, H]` and the index of the axis d."""
-        axis = len(x.shape) - 1 - _has_size(x)
+        axis = min(len(x.shape) - 1, 2)
         missing = self.count * self.window * self.dilation - self.length
         x = _padded(x, axis, (0, missing), fill)
-        lead, size = list(ops.shape(x)[:axis]), list(x.shape[axis + 1 :])
+        lead, size = ops.shape(x)[:axis], x.shape[axis + 1 :]
         if self.dilation > 1:
-            x = ops.swapaxes(
-                ops.reshape(x, (*lead, self.count * self.window, self.dilation, *size)),
-                axis,
-                axis + 1,
-            )
+            x = ops.reshape(x, (*lead, self.count * self.window, self.dilation, *size))
+            x = ops.swapaxes(x, axis, axis + 1)
         return ops.reshape(x, (*lead, self.dilation, self.count, self.window, *size)), axis
 
     def _together(self, x, axis):
-        return ops.reshape(
-            x, (*ops.shape(x)[:axis], self.dilation * self.count, *ops.shape(x)[axis + 2 :])
-        )
+        shape = ops.shape(x)
+        return ops.reshape(x, (*shape[:axis], self.dilation * self.count, *shape[axis + 2 :]))
 
     def split(self, x, fill=0):
         """`[..., T, H]` -> `[..., C, W, H]`"""
@@ -220,17 +106,9 @@ class _Blocks:
 
     def join(self, x):
         """`[..., C, W, H]` -> `[..., T, H]`"""
-        axis, size = len(x.shape) - 3, x.shape[-1]
-        lead = list(ops.shape(x)[:axis])
-        x = ops.reshape(x, (*lead, self.dilation, self.count * self.window, size))
-        x = ops.reshape(
-            ops.swapaxes(x, axis, axis + 1), (*lead, self.count * self.window * self.dilation, size)
-        )
-        return x[..., : self.length, :]
-
-
-def _has_size(x):
-    return "float" in keras.backend.standardize_dtype(x.dtype)
+        lead, length, size = ops.shape(x)[:2], self.count * self.window, x.shape[-1]
+        x = ops.swapaxes(ops.reshape(x, (*lead, self.dilation, length, size)), 2, 3)
+        return ops.reshape(x, (*lead, length * self.dilation, size))[:, :, : self.length]
 
 
 def _padded(x, axis, width, fill):
@@ -238,18 +116,23 @@ def _padded(x, axis, width, fill):
     return ops.pad(x, widths, constant_values=fill)
 
 
-def _of_band(mask, query_positions, key_positions):
-    """A mask at queries `[C, W, 1]` and keys `[C, 1 or W, X]`; all axes but the last may be 1."""
-    queries = (
-        ops.maximum(query_positions, 0) if mask.shape[2] != 1 else ops.zeros_like(query_positions)
-    )
-    keys = ops.maximum(key_positions, 0) if mask.shape[3] != 1 else ops.zeros_like(key_positions)
+def _unmasked(seen, padding, mask, query_positions, key_positions):
+    """`seen` without what a padding mask hides, or a mask at queries `[C, W, 1]` and keys.
+
+    The keys are `[C, 1 or W, X]`. All axes of the mask but the last may be 1.
+    """
+    if padding is not None:
+        seen = ops.logical_and(seen, padding)
+    if mask is None:
+        return seen
     *lead, rows, columns = ops.shape(mask)
-    flat = ops.reshape(mask, (*lead, rows * columns))
+    zeros = ops.zeros_like(query_positions)
+    queries = ops.maximum(query_positions, 0) if mask.shape[2] != 1 else zeros
+    keys = ops.maximum(key_positions, 0) if mask.shape[3] != 1 else ops.zeros_like(key_positions)
     index = queries * columns + keys  # [C, W, X]
-    return ops.reshape(
-        ops.take(flat, ops.reshape(index, (-1,)), axis=2), (*lead, *ops.shape(index))
-    )
+    flat = ops.reshape(mask, (*lead, rows * columns))
+    values = ops.take(flat, ops.reshape(index, (-1,)), axis=2)
+    return ops.logical_and(seen, ops.reshape(values, (*lead, *ops.shape(index))))
 
 
 class LocalAttention:
@@ -262,19 +145,17 @@ class LocalAttention:
     """
 
     def __init__(self, window, dilation=1, global_tokens=0):
-        self.window, self.dilation, self.global_tokens = window, dilation, global_tokens
+        self.window = check_whole("window of local attention", window)
+        self.dilation = check_whole("dilation of local attention", dilation)
+        self.global_tokens = check_whole("global_tokens of local attention", global_tokens, 0)
 
     def init_cache(self, layer, rows, max_length=None):
         """An empty `WindowCache`, which does not grow."""
-        return WindowCache.empty(
-            rows,
-            layer.num_key_value_heads,
-            layer.head_size,
-            layer.compute_dtype,
-            window=self.window,
-            dilation=self.dilation,
-            global_tokens=self.global_tokens,
-        )
+        slots, dtype = self.global_tokens + self.window * self.dilation, layer.compute_dtype
+        shape = (rows, layer.num_key_value_heads, slots, layer.head_size)
+        keys, values = (ops.zeros(shape, dtype=dtype) for _ in range(2))
+        length, global_slots = ops.zeros((), dtype="int32"), (0, self.global_tokens)
+        return WindowCache(keys, values, length, ops.zeros(global_slots, dtype=dtype))
 
     def attend(self, layer, query, key, value, cache, call):
         """Attention over split heads, as `FullAttention.attend`."""
@@ -282,35 +163,81 @@ class LocalAttention:
         query, key = layer.rotate(query, start), layer.rotate(key, start)
         if cache is not None:
             return self._attend_cache(layer, query, key, value, cache, call)
-        options = {
-            "dilation": self.dilation,
-            "global_tokens": self.global_tokens,
-            "is_causal": call.is_causal,
-        }
         if call.scores:
             length = ops.shape(query)[2]
-            band = window_mask(length, length, self.window, **options)
+            options = {"dilation": self.dilation, "global_tokens": self.global_tokens}
+            band = window_mask(length, length, self.window, **options, is_causal=call.is_causal)
             seen = combine_masks(call.mask, over_keys(call.padding), band)
             call = call._replace(mask=seen, is_causal=False)
-            return *attend_all(layer, query, key, value, call), None
+            return *full_attention(layer, query, key, value, call), None
         if call.bias is not None and self.global_tokens:
             raise ValueError(
                 f"Local attention with global_tokens={self.global_tokens} has no attention_bias: "
                 "choose other positions."
             )
-        context = local_attention(
-            query,
-            key,
-            value,
-            scale=layer.score_scale,
-            window=self.window,
-            **options,
-            mask=call.mask,
-            padding_mask=call.padding,
-            bias=call.bias,
-            dropout=layer.dropout_of_scores(call.training),
-        )
-        return context, None, None
+        return self._attend_band(layer, query, key, value, call), None, None
+
+    def _attend_band(self, layer, query, key, value, call):
+        """Attention under `window_mask`, over the band alone; zeros for a query without keys.
+
+        `call.bias` is `[N, W, 3 W]` (causal: `[N, W, 2 W]`), a bias of the distances that
+        `band_distances` returns. Returns the context `[B, N, T, H]`.
+        """
+        num_heads, length, first = query.shape[1], ops.shape(query)[2], self.global_tokens
+        mask, padding, dropout = call.mask, call.padding, layer.dropout_of_scores(call.training)
+        if key.shape[1] < num_heads:
+            key, value = (ops.repeat(x, num_heads // key.shape[1], axis=1) for x in (key, value))
+        blocks = _Blocks(length, self.window, self.dilation, call.is_causal)
+        queries = blocks.split(ops.cast(query, "float32") * layer.score_scale)  # [B, N, C, W, H]
+        keys = blocks.neighbours(ops.cast(key, "float32"))
+        scores = ops.einsum("bncwh,bncxh->bncwx", queries, keys)
+        if call.bias is not None:
+            scores = scores + ops.cast(call.bias[:, None], "float32")
+        positions = ops.arange(length, dtype="int32")
+        query_positions = ops.expand_dims(blocks.split(positions, fill=-1), -1)  # [C, W, 1]
+        key_positions = ops.expand_dims(blocks.neighbours(positions, fill=-1), -2)  # [C, 1, X]
+        distance, is_query = key_positions - query_positions, query_positions >= 0
+        seen = ops.less_equal(ops.abs(distance), self.window * self.dilation)
+        seen = ops.logical_and(ops.logical_and(seen, key_positions >= first), is_query)
+        if call.is_causal:
+            seen = ops.logical_and(seen, distance <= 0)
+        real = None
+        if padding is not None:
+            real = blocks.neighbours(padding, fill=False)[:, None, :, None, :]  # [B, 1, C, 1, X]
+        seen = _unmasked(seen, real, mask, query_positions, key_positions)
+        scores = ops.where(seen, scores, MASKED)
+        width = scores.shape[-1]
+        if first:
+            first_keys = ops.cast(key[:, :, :first], "float32")
+            first_scores = ops.einsum("bncwh,bngh->bncwg", queries, first_keys)
+            count = ops.shape(first_scores)[-1]
+            indices = ops.zeros_like(query_positions) + ops.arange(
+                count, dtype="int32"
+            )  # [C, W, g]
+            seen = ops.logical_and(is_query, indices >= 0)
+            if call.is_causal:
+                seen = ops.logical_and(seen, indices <= query_positions)
+            real = None if padding is None else padding[:, None, None, None, :count]
+            seen = _unmasked(seen, real, mask, query_positions, indices)
+            scores = ops.concatenate([scores, ops.where(seen, first_scores, MASKED)], axis=-1)
+        attends = ops.any(scores > 0.5 * MASKED, axis=-1, keepdims=True)
+        weights = ops.softmax(scores, axis=-1) * ops.cast(attends, "float32")
+        weights = ops.cast(weights, query.dtype)
+        weights = weights if dropout is None else dropout(weights)
+        values = blocks.neighbours(value)
+        context = ops.einsum("bncwx,bncxh->bncwh", weights[..., :width], values)
+        if first:
+            values, weights = value[:, :, :first], weights[..., width:]
+            context = context + ops.einsum("bncwg,bngh->bncwh", weights, values)
+        context = blocks.join(context)
+        if first and not call.is_causal:
+            # The first tokens see everything. By scores, as the others do.
+            rows = mask if mask is None or mask.shape[2] == 1 else mask[:, :, :first]
+            whole = combine_masks(rows, over_keys(padding))
+            call = call._replace(mask=whole, scores=True)
+            start, _ = full_attention(layer, query[:, :, :first], key, value, call)
+            context = ops.concatenate([start, context[:, :, first:]], axis=2)
+        return context
 
     def _attend_cache(self, layer, query, key, value, cache, call):
         if call.mask is not None or call.padding is not None:
@@ -323,15 +250,12 @@ class LocalAttention:
         seen = ops.logical_or(sees(distance, self.window, self.dilation), cache.is_global(length))
         seen = ops.logical_and(seen, distance <= 0)
         if call.left_padding is not None:
-            # of the keys, [T, S]
-            positions = distance + ops.expand_dims(
-                cache.length + ops.arange(length, dtype="int32"), 1
-            )
+            queries = ops.expand_dims(cache.length + ops.arange(length, dtype="int32"), 1)
             first = ops.cast(call.left_padding, "int32")[:, None, None]
-            seen = ops.logical_and(seen, positions >= first)
+            seen = ops.logical_and(seen, distance + queries >= first)
         keys, values = cache.view(key, value)
         call = call._replace(mask=combine_masks(seen), is_causal=False)
-        return *attend_all(layer, query, keys, values, call), cache.append(key, value)
+        return *full_attention(layer, query, keys, values, call), cache.append(key, value)
 
 
 class WindowCache(NamedTuple):
@@ -347,35 +271,21 @@ class WindowCache(NamedTuple):
     # Empty. Its size is g, which stays known in a loop of any backend.
     global_slots: Any  # [0, g]
 
-    @classmethod
-    def empty(cls, rows, num_heads, head_dim, dtype, *, window, dilation, global_tokens):
-        """A cache that holds no token."""
-        slots = global_tokens + window * dilation
-        arrays = (ops.zeros((rows, num_heads, slots, head_dim), dtype=dtype) for _ in range(2))
-        return cls(
-            *arrays, ops.zeros((), dtype="int32"), ops.zeros((0, global_tokens), dtype=dtype)
-        )
-
     def append(self, key, value):
         """The cache after T more tokens, `[R, G, T, H]`."""
         first, slots = self._sizes()
         length, added = self.length, ops.shape(key)[2]
         newest = _slot_positions(length + added, first, slots)
         # A slot gets one of the new tokens, or keeps its own.
-        source = ops.where(
-            newest >= length, slots + newest - length, ops.arange(slots, dtype="int32")
-        )
-        keys, values = (
-            ops.take(ops.concatenate(pair, axis=2), source, axis=2)
-            for pair in ((self.key, key), (self.value, value))
-        )
+        slot = ops.arange(slots, dtype="int32")
+        source = ops.where(newest >= length, slots + newest - length, slot)
+        keys, values = (ops.take(x, source, axis=2) for x in self.view(key, value))
         return self._replace(key=keys, value=values, length=length + added)
 
     def view(self, key, value):
         """Keys and values `[R, G, slots + T, H]`: of the cache, then of the next T tokens."""
-        return ops.concatenate([self.key, key], axis=2), ops.concatenate(
-            [self.value, value], axis=2
-        )
+        pairs = ((self.key, key), (self.value, value))
+        return tuple(ops.concatenate(pair, axis=2) for pair in pairs)
 
     def distances(self, query_length):
         """Distances `[T, slots + T]` from the next T tokens to the keys of `view`.
@@ -392,18 +302,10 @@ class WindowCache(NamedTuple):
         """Whether the keys of `view` belong to the global tokens: boolean `[slots + T]`."""
         first, slots = self._sizes()
         new = self.length + ops.arange(query_length, dtype="int32")
-        return (
-            ops.concatenate(
-                [ops.arange(slots, dtype="int32"), ops.where(new < first, new, slots)], axis=0
-            )
-            < first
-        )
+        cached = ops.arange(slots, dtype="int32")
+        return ops.concatenate([cached, ops.where(new < first, new, slots)], axis=0) < first
 
-    def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was."""
-        return self._replace(
-            key=ops.take(self.key, rows, axis=0), value=ops.take(self.value, rows, axis=0)
-        )
+    reorder = reorder_rows
 
     def _sizes(self):
         return self.global_slots.shape[1], ops.shape(self.key)[2]

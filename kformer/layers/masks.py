@@ -88,10 +88,8 @@ def combine_masks(*masks):
                 "with ops.expand_dims(mask, 1)."
             )
         mask = ops.cast(mask, "bool")
-        if rank == 2:
-            mask = mask[None, None, :, :]  # [1, 1, T, S]
-        elif rank == 3:
-            mask = mask[:, None, :, :]  # [B, 1, T, S]
+        if rank < 4:
+            mask = mask[None, None] if rank == 2 else mask[:, None]
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
 

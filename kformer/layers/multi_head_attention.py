@@ -3,11 +3,10 @@
 from typing import Unpack
 
 import keras
-import numpy as np
 from keras import ops
 
 from kformer.layers.cache import CrossAttentionCache
-from kformer.layers.counter_hash import derive_seed, settled_seed
+from kformer.layers.counter_hash import settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.full_attention import AttentionCall, FullAttention
 from kformer.layers.initializers import seeded
@@ -111,6 +110,11 @@ class MultiHeadAttention(ReadsLists):
         with linear attention".
     """
 
+    saved_arguments = (
+        "num_heads head_dim num_key_value_heads rotary scale kind window dilation global_tokens "
+        "dropout use_bias fused kernel_initializer seed"
+    ).split()
+
     def __init__(
         self,
         num_heads,
@@ -132,6 +136,7 @@ class MultiHeadAttention(ReadsLists):
     ):
         super().__init__(**kwargs)
         check_whole("num_heads", num_heads)
+        check_choice("kind", kind, KINDS)
         groups = num_heads if num_key_value_heads is None else num_key_value_heads
         if groups < 1 or num_heads % groups:
             raise ValueError(
@@ -143,29 +148,24 @@ class MultiHeadAttention(ReadsLists):
                 "rotary has the entries base and interleaved, but "
                 f"{', '.join(map(str, rotary))} was given."
             )
-        _check_kind(kind, window, dilation, global_tokens)
+        if kind != "local" and (window is not None or dilation != 1 or global_tokens != 0):
+            raise ValueError(
+                f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was "
+                "given."
+            )
         self.kind, self.window, self.dilation = kind, window, dilation
         self.global_tokens = global_tokens
         if kind == "local":
             self._attention = LocalAttention(window, dilation, global_tokens)
         else:
             self._attention = LinearAttention() if kind == "linear" else FullAttention()
-        self.num_heads = num_heads
-        self.num_key_value_heads = groups
+        self.num_heads, self.num_key_value_heads, self.head_dim = num_heads, groups, head_dim
         self.rotary = None if rotary is None else dict(rotary)
-        self.scale = scale
-        self.head_dim = head_dim
-        self.use_bias = use_bias
-        self.fused = fused
-        self.seed = settled_seed(seed)
+        self.scale, self.use_bias, self.fused = scale, use_bias, fused
+        self.seed, self.adapters = settled_seed(seed), {}
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.adapters = {}
-        self.attention_dropout = Dropout(
-            dropout,
-            seed=derive_seed(self.seed, "attention"),
-            dtype=self.dtype_policy,
-            name="attention_dropout",
-        )
+        self.attention_dropout = Dropout(dropout, **self._part("attention_dropout", "attention"))
+        self.dropout = self.attention_dropout.rate
 
     def build(self, query_shape, value_shape=None):
         hidden_dim = query_shape[-1]
@@ -208,12 +208,10 @@ class MultiHeadAttention(ReadsLists):
             ]
             return ops.concatenate(matrices, axis=1)
 
-        kernel = self.add_weight(
-            shape=(inputs, sum(sizes)), initializer=initial, name=f"{name}_kernel"
-        )
-        if not self.use_bias:
-            return kernel, None
-        bias = self.add_weight(shape=(sum(sizes),), initializer="zeros", name=f"{name}_bias")
+        shape, bias = (inputs, sum(sizes)), None
+        kernel = self.add_weight(shape=shape, initializer=initial, name=f"{name}_kernel")
+        if self.use_bias:
+            bias = self.add_weight(shape=shape[1:], initializer="zeros", name=f"{name}_bias")
         return kernel, bias
 
     def kernels(self):
@@ -289,8 +287,7 @@ class MultiHeadAttention(ReadsLists):
             )
         for inputs in (query, value):
             check_rank(f"The input of the layer '{self.name}'", inputs, "[B, T, D]")
-        is_cross = self.built and not self.is_self_attention
-        if key is query and not is_cross:
+        if key is query and not (self.built and not self.is_self_attention):
             value = None
         return super().__call__(query, value, **kwargs)
 
@@ -311,7 +308,7 @@ class MultiHeadAttention(ReadsLists):
         query_mask=None,
         value_mask=None,
     ):
-        rows, length = ops.shape(query)[0], ops.shape(query)[1]
+        rows, length = ops.shape(query)[:2]
         is_cross_step = cache is not None and not self.is_self_attention
         if self.is_self_attention:
             query, key, value = self._self_inputs(query, value)
@@ -340,7 +337,11 @@ class MultiHeadAttention(ReadsLists):
         context = reshape(context, (rows, length, self.num_heads * self.head_size))
         outputs = [self._project("output", self.output_kernel, self.output_bias, context)]
         if return_attention_scores:
-            outputs.append(self._of_rows(scores, rows, length) if is_cross_step else scores)
+            if is_cross_step:  # Of beams as queries: [B, N, K T, S] -> [B K, N, T, S].
+                scores = ops.transpose(scores, (0, 2, 1, 3))
+                scores = ops.reshape(scores, (rows, length, self.num_heads, ops.shape(scores)[3]))
+                scores = ops.transpose(scores, (0, 2, 1, 3))
+            outputs.append(scores)
         if cache is not None:
             outputs.append(cache)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -353,8 +354,8 @@ class MultiHeadAttention(ReadsLists):
                 "but was called with two; make a new layer and call it as layer(query, value)."
             )
         # Splitting beats indexing: the gradient of a slice is a padded tensor.
-        sizes = np.array([self.num_heads, self.num_key_value_heads]) * self.head_size
-        ends = [int(end) for end in np.cumsum(sizes)]
+        end = self.num_heads * self.head_size
+        ends = [end, end + self.num_key_value_heads * self.head_size]
         kernel, bias = self.query_key_value_kernel, self.query_key_value_bias
         projected = self._project("query_key_value", kernel, bias, x)
         return tuple(self._split_heads(x) for x in ops.split(projected, ends, axis=-1))
@@ -375,12 +376,6 @@ class MultiHeadAttention(ReadsLists):
             )
         return self._split_heads(query), key, value
 
-    def _of_rows(self, scores, rows, length):
-        """Scores of beams as queries of one attention, `[B, N, K T, S]` -> `[B K, N, T, S]`."""
-        scores = ops.transpose(scores, (0, 2, 1, 3))
-        scores = ops.reshape(scores, (rows, length, self.num_heads, ops.shape(scores)[3]))
-        return ops.transpose(scores, (0, 2, 1, 3))
-
     def dropout_of_scores(self, training):
         """Dropout of probabilities as a function, or `None` where nothing is dropped."""
         if not training or self.attention_dropout.rate == 0:
@@ -390,50 +385,12 @@ class MultiHeadAttention(ReadsLists):
     def compute_output_spec(
         self, query, value=None, cache=None, return_attention_scores=False, **kwargs
     ):
-        output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
         if cache is not None:
             raise ValueError(
                 "A cache belongs to a search; it cannot be an input of a functional model."
             )
-        if not return_attention_scores:
-            return output
+        output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
         keys = (query if value is None else value).shape[1]
-        return output, keras.KerasTensor(
-            (query.shape[0], self.num_heads, query.shape[1], keys), dtype=self.compute_dtype
-        )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "head_dim": self.head_dim,
-            "num_key_value_heads": self.num_key_value_heads,
-            "rotary": self.rotary,
-            "scale": self.scale,
-            "kind": self.kind,
-            "window": self.window,
-            "dilation": self.dilation,
-            "global_tokens": self.global_tokens,
-            "dropout": self.attention_dropout.rate,
-            "use_bias": self.use_bias,
-            "fused": self.fused,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
-
-
-def _check_kind(kind, window, dilation, global_tokens):
-    check_choice("kind", kind, KINDS)
-    is_local = kind == "local"
-    for name, value, minimum in (
-        ("window", window, 1),
-        ("dilation", dilation, 1),
-        ("global_tokens", global_tokens, 0),
-    ):
-        if is_local:
-            check_whole(f"{name} of local attention", value, minimum)
-    if not is_local and (window is not None or dilation != 1 or global_tokens != 0):
-        raise ValueError(
-            f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was "
-            "given."
-        )
+        shape = (query.shape[0], self.num_heads, query.shape[1], keys)
+        scores = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        return (output, scores) if return_attention_scores else output

@@ -53,15 +53,12 @@ def normalize(norm, x):
     ):
         return norm(x)
     dtype, x = norm.compute_dtype, ops.cast(x, "float32")
-    if type(norm) is keras.layers.RMSNormalization:
-        scale = ops.rsqrt(
-            ops.mean(ops.square(x), axis=-1, keepdims=True) + norm.epsilon
-        ) * ops.cast(norm.scale, "float32")
-        return ops.cast(x * scale, dtype)
-    centered = x - ops.mean(x, axis=-1, keepdims=True)
-    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
-    scale = ops.rsqrt(variance + norm.epsilon) * ops.cast(norm.gamma, "float32")
-    return ops.cast(centered * scale + ops.cast(norm.beta, "float32"), dtype)
+    is_rms = type(norm) is keras.layers.RMSNormalization
+    x = x if is_rms else x - ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
+    factor = ops.cast(norm.scale if is_rms else norm.gamma, "float32")
+    x = x * (ops.rsqrt(variance + norm.epsilon) * factor)
+    return ops.cast(x if is_rms else x + ops.cast(norm.beta, "float32"), dtype)
 
 
 def unit_vectors(x):

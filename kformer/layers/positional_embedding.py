@@ -79,10 +79,9 @@ def segment_positions(segments):
     """
     segments = of_list(segments)
     length = ops.shape(segments)[1]
-    earlier = ops.logical_and(
-        segment_mask(segments, segments), causal_mask(length, length, offset=-1)
-    )
-    return ops.where(ops.not_equal(segments, 0), ops.sum(ops.cast(earlier, "int32"), axis=-1), 0)
+    causal = causal_mask(length, length, offset=-1)
+    earlier = ops.cast(ops.logical_and(segment_mask(segments, segments), causal), "int32")
+    return ops.where(ops.not_equal(segments, 0), ops.sum(earlier, axis=-1), 0)
 
 
 class PositionMixin:
@@ -99,18 +98,15 @@ class PositionMixin:
                 f"Learned positions begin at 0, so position_offset={position_offset} is for "
                 "fixed positions alone."
             )
-        self.position_encoding = position_encoding
-        self.max_length = max_length
+        self.position_encoding, self.max_length = position_encoding, max_length
         self.position_offset = position_offset
 
     def _build_positions(self, hidden_dim):
         if self.position_encoding == "learned":
+            seed, shape = derive_seed(self.seed, "positions"), (self.max_length, hidden_dim)
+            initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5, seed=seed)
             self.position_embeddings = self.add_weight(
-                shape=(self.max_length, hidden_dim),
-                initializer=keras.initializers.RandomNormal(
-                    stddev=hidden_dim**-0.5, seed=derive_seed(self.seed, "positions")
-                ),
-                name="position_embeddings",
+                shape=shape, initializer=initializer, name="position_embeddings"
             )
 
     def _add_positions(self, hidden, start_index, positions=None):
@@ -136,26 +132,15 @@ class PositionMixin:
         elif self.position_offset:
             positions = positions + self.position_offset
         if self.position_encoding != "learned":
-            return sinusoidal_positions(
-                positions, hidden_dim, layout=_LAYOUTS[self.position_encoding]
-            )
+            layout = _LAYOUTS[self.position_encoding]
+            return sinusoidal_positions(positions, hidden_dim, layout=layout)
         if is_known:
             return ops.take(self.position_embeddings, positions, axis=0)
         # Positions that only a compiled step knows cannot raise an error: beyond the table they
         # give NaN.
-        vectors = ops.take(
-            self.position_embeddings, ops.clip(positions, 0, self.max_length - 1), axis=0
-        )
-        return ops.where(
-            ops.expand_dims(ops.less(positions, self.max_length), -1), vectors, float("nan")
-        )
-
-    def _position_config(self):
-        return {
-            "position_encoding": self.position_encoding,
-            "max_length": self.max_length,
-            "position_offset": self.position_offset,
-        }
+        indices = ops.clip(positions, 0, self.max_length - 1)
+        is_inside = ops.expand_dims(ops.less(positions, self.max_length), -1)
+        return ops.where(is_inside, ops.take(self.position_embeddings, indices, axis=0), np.nan)
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -219,6 +204,11 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         table).
     """
 
+    saved_arguments = (
+        "vocabulary_size hidden_dim position_encoding max_length position_offset scale dropout "
+        "pad_id embeddings_initializer seed"
+    ).split()
+
     def __init__(
         self,
         vocabulary_size,
@@ -242,26 +232,17 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
                 f"The pretrained token vectors have the shape {np.shape(pretrained)}, but the "
                 f"vocabulary and hidden size ask for {(vocabulary_size, hidden_dim)}."
             )
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.scale = scale
-        self.pad_id = pad_id
-        self.seed = settled_seed(seed)
-        self.embeddings_initializer = keras.initializers.get(
-            keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
-            if embeddings_initializer is None
-            else embeddings_initializer
-        )
+        self.vocabulary_size, self.hidden_dim, self.scale = vocabulary_size, hidden_dim, scale
+        self.pad_id, self.seed = pad_id, settled_seed(seed)
+        if embeddings_initializer is None:
+            embeddings_initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self._pretrained = pretrained
         # Ids must not be cast to a float dtype.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        self.embedding_dropout = Dropout(
-            dropout,
-            seed=derive_seed(self.seed, "embedding"),
-            dtype=self.dtype_policy,
-            name="embedding_dropout",
-        )
+        self.embedding_dropout = Dropout(dropout, **self._part("embedding_dropout", "embedding"))
+        self.dropout = self.embedding_dropout.rate
 
     def build(self, input_shape=None):
         initializer = seeded(self.embeddings_initializer, self.seed, "tokens")
@@ -271,11 +252,8 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
             def initializer(shape, dtype=None):
                 return ops.convert_to_tensor(vectors, dtype=dtype)
 
-        self.embeddings = self.add_weight(
-            shape=(self.vocabulary_size, self.hidden_dim),
-            initializer=initializer,
-            name="embeddings",
-        )
+        shape = (self.vocabulary_size, self.hidden_dim)
+        self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
         self._build_positions(self.hidden_dim)
         self.embedding_dropout.build()
         self.built = True
@@ -310,19 +288,6 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
     ):
         size = self.vocabulary_size if reverse else self.hidden_dim
         return keras.KerasTensor((*inputs.shape[:2], size), dtype=self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            **self._position_config(),
-            "scale": self.scale,
-            "dropout": self.embedding_dropout.rate,
-            "pad_id": self.pad_id,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-            "seed": self.seed,
-        }
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -362,6 +327,9 @@ class NormalizedPositions(PositionMixin, ReadsLists):
     """
 
     input_axes = "[B, T, D]"
+    saved_arguments = (
+        "position_encoding max_length position_offset layer_norm_epsilon dropout seed".split()
+    )
 
     def __init__(
         self,
@@ -376,17 +344,12 @@ class NormalizedPositions(PositionMixin, ReadsLists):
     ):
         super().__init__(**kwargs)
         self._set_positions(position_encoding, max_length, position_offset)
-        self.seed = settled_seed(seed)
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.seed, self.layer_norm_epsilon = settled_seed(seed), layer_norm_epsilon
         self.norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
-        self.position_dropout = Dropout(
-            dropout,
-            seed=derive_seed(self.seed, "positions"),
-            dtype=self.dtype_policy,
-            name="position_dropout",
-        )
+        self.position_dropout = Dropout(dropout, **self._part("position_dropout", "positions"))
+        self.dropout = self.position_dropout.rate
 
     def build(self, input_shape):
         self._build_positions(input_shape[-1])
@@ -397,12 +360,3 @@ class NormalizedPositions(PositionMixin, ReadsLists):
     def call(self, inputs, start_index=0, positions=None, training=None):
         hidden = self._add_positions(inputs, start_index, positions)
         return self.position_dropout(normalize(self.norm, hidden), training=training)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            **self._position_config(),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "dropout": self.position_dropout.rate,
-            "seed": self.seed,
-        }

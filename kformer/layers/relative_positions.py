@@ -96,14 +96,10 @@ def rotary_factors(positions, size, base=10_000.0, interleaved=False):
         negative.
     """
     cosines, sines = _rotations(positions, size, base)
-    if not interleaved:
-        return ops.concatenate([cosines, cosines], axis=-1), ops.concatenate(
-            [-sines, sines], axis=-1
-        )
-    return tuple(
-        ops.reshape(ops.stack(pair, axis=-1), (-1, size))
-        for pair in ((cosines, cosines), (-sines, sines))
-    )
+    pairs = ((cosines, cosines), (-sines, sines))
+    if interleaved:
+        return tuple(ops.reshape(ops.stack(pair, axis=-1), (-1, size)) for pair in pairs)
+    return tuple(ops.concatenate(pair, axis=-1) for pair in pairs)
 
 
 def check_rotary_size(head_dim):
@@ -137,14 +133,13 @@ def distances(query_length, key_length, offset=0):
     Returns:
         int32 tensor `[T, S]`.
     """
-    query_positions = ops.expand_dims(
-        ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32"), 1
-    )
-    return ops.expand_dims(ops.arange(key_length, dtype="int32"), 0) - query_positions
+    query_positions = ops.arange(query_length, dtype="int32") + ops.cast(offset, "int32")
+    key_positions = ops.arange(key_length, dtype="int32")
+    return ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
 
 
 def band_distances(window, dilation=1, is_causal=False):
-    """Distances from the queries of a block to the keys that `local_attention` compares them with.
+    """Distances from the queries of a block to the keys that `LocalAttention` compares them with.
 
         band_distances(2, is_causal=True)   -2 -1  0  1
                                             -3 -2 -1  0
@@ -177,6 +172,8 @@ class Distances(ReadsLists):
         int32 tensor `[T, T]`; with a window that of `band_distances`.
     """
 
+    saved_arguments = ("window", "dilation", "is_causal")
+
     def __init__(self, window=None, dilation=1, is_causal=False, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
         self.window, self.dilation, self.is_causal = window, dilation, is_causal
@@ -191,19 +188,10 @@ class Distances(ReadsLists):
         return None  # The outputs have no axis of the batch, which a mask has.
 
     def compute_output_spec(self, inputs):
+        shape = (inputs.shape[1], inputs.shape[1])
         if self.window is not None:
-            return keras.KerasTensor(
-                (self.window, (2 if self.is_causal else 3) * self.window), dtype="int32"
-            )
-        return keras.KerasTensor((inputs.shape[1], inputs.shape[1]), dtype="int32")
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "window": self.window,
-            "dilation": self.dilation,
-            "is_causal": self.is_causal,
-        }
+            shape = (self.window, (2 if self.is_causal else 3) * self.window)
+        return keras.KerasTensor(shape, dtype="int32")
 
 
 def alibi_slopes(num_heads):
@@ -242,9 +230,8 @@ def alibi_bias(num_heads, distance):
         length extrapolation", section 3.
     """
     slopes = ops.convert_to_tensor(alibi_slopes(num_heads)[:, None, None])
-    return (
-        ops.cast(ops.abs(distance), "float32") * -slopes
-    )  # In this order: the distances may be symbolic.
+    # In this order: the distances may be symbolic.
+    return ops.cast(ops.abs(distance), "float32") * -slopes
 
 
 def relative_buckets(distance, num_buckets=32, max_distance=128, bidirectional=True):
@@ -325,6 +312,8 @@ class RelativePositionBias(ReadsLists):
         Transformer", section 2.1.
     """
 
+    saved_arguments = "num_heads num_buckets max_distance bidirectional initializer seed".split()
+
     def __init__(
         self,
         num_heads,
@@ -337,42 +326,25 @@ class RelativePositionBias(ReadsLists):
         **kwargs: Unpack[LayerArguments],
     ):
         super().__init__(**kwargs)
-        relative_buckets(
-            np.zeros((), "int32"), num_buckets, max_distance, bidirectional
-        )  # Raises for options that contradict each other.
-        self.num_heads = num_heads
-        self.num_buckets = num_buckets
-        self.max_distance = max_distance
-        self.bidirectional = bidirectional
+        # Raises for options that contradict each other.
+        relative_buckets(np.zeros((), "int32"), num_buckets, max_distance, bidirectional)
+        self.num_heads, self.num_buckets = num_heads, num_buckets
+        self.max_distance, self.bidirectional = max_distance, bidirectional
         self.initializer = keras.initializers.get(initializer)
         self.seed = settled_seed(seed)
         self.build()
 
     def build(self, input_shape=None):
         initializer = seeded(self.initializer, self.seed, "table")
-        self.table = self.add_weight(
-            shape=(self.num_buckets, self.num_heads), initializer=initializer, name="table"
-        )
+        shape = (self.num_buckets, self.num_heads)
+        self.table = self.add_weight(shape=shape, initializer=initializer, name="table")
         self.built = True
 
     def call(self, distance):
-        buckets = relative_buckets(
-            distance, self.num_buckets, self.max_distance, self.bidirectional
-        )
-        return ops.transpose(
-            ops.take(ops.cast(self.table, self.compute_dtype), buckets, axis=0), (2, 0, 1)
-        )
+        options = (self.num_buckets, self.max_distance, self.bidirectional)
+        table = ops.cast(self.table, self.compute_dtype)
+        biases = ops.take(table, relative_buckets(distance, *options), axis=0)
+        return ops.transpose(biases, (2, 0, 1))
 
     def compute_output_spec(self, distance):
         return keras.KerasTensor((self.num_heads, *distance.shape), dtype=self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-            "bidirectional": self.bidirectional,
-            "initializer": keras.initializers.serialize(self.initializer),
-            "seed": self.seed,
-        }

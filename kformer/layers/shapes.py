@@ -41,9 +41,8 @@ def linear(x, kernel, bias=None):
     if keras.backend.backend() != "tensorflow" or len(x.shape) == 2:
         outputs = product(x, kernel)
         return outputs if bias is None else outputs + bias
-    outputs = product(flat(x), kernel)
-    # Before the reshape, where the graph's optimizer joins product, bias and activation.
-    return unflat(outputs if bias is None else outputs + bias, x)
+    # The bias before the reshape, where the graph's optimizer joins product, bias and activation.
+    return unflat(linear(flat(x), kernel, bias), x)
 
 
 def align_right(ids, lengths, fill):
