@@ -51,6 +51,21 @@ def other_default(base: type, name: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def positional(meaning: str, *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
+    """The field of an option that may be a positional argument.
+
+    Args:
+        meaning: str. As of `option`.
+        default: any type. The default; without one the argument is required.
+        **limits: as of `option`.
+
+    Returns:
+        `dataclasses.Field`.
+    """
+    metadata = option(meaning, **limits).metadata
+    return dataclasses.field(default=default, kw_only=False, metadata=metadata)
+
+
 def describes(config_class):
     """A class decorator: an entry for each option replaces `{options}` in a model's docstring.
 
@@ -66,10 +81,11 @@ def describes(config_class):
     def decorate(cls):
         if cls.__doc__ is not None:  # It is None under python -OO.
             fields = sorted(dataclasses.fields(config_class), key=lambda field: field.kw_only)
-            names = [
-                field.name for field in fields if f"\n        {field.name}: " not in cls.__doc__
+            entries = [
+                docstring_entry(config_class, field.name)
+                for field in fields
+                if f"\n        {field.name}: " not in cls.__doc__
             ]
-            entries = [docstring_entry(config_class, name) for name in names]
             cls.__doc__ = cls.__doc__.replace("        {options}", "\n".join(entries))
         return cls
 
@@ -256,9 +272,7 @@ class Architecture:
 class TokenConfig(Architecture):
     """The options that all models of token ids share."""
 
-    vocabulary_size: int = dataclasses.field(
-        kw_only=False, metadata=option("V, the number of token ids.", at_least=1).metadata
-    )
+    vocabulary_size: int = positional("V, the number of token ids.", at_least=1)
     scale_embeddings: bool = option(
         "Whether token vectors are multiplied by sqrt(D), as in the paper.", True
     )
@@ -389,14 +403,12 @@ class EncoderConfig(TokenConfig):
         super().__post_init__()
         if self.head == "regression" and self.num_outputs is None:
             self._set("num_outputs", 1)
-        if self.head in ("classification", "labelling") or (
-            self.head is not None and self.num_outputs is not None
-        ):
-            check_whole("num_outputs", self.num_outputs)
-        elif self.num_outputs is not None:
+        if self.head is None and self.num_outputs is not None:
             raise ValueError(
                 f"num_outputs={self.num_outputs} needs a head: choose one of {', '.join(HEADS)}."
             )
+        if self.num_outputs is not None or self.head in ("classification", "labelling"):
+            check_whole("num_outputs", self.num_outputs)
 
 
 @dataclass(frozen=True, kw_only=True)

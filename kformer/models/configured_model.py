@@ -8,8 +8,17 @@ from kformer.models.lora import enable_lora, has_adapters
 class ConfiguredModel(BaseModel):
     """A model whose saved form is its options, its adapters and its frozen layers.
 
-    A subclass sets `config`, a `kformer.models.config.Architecture`, and `dtype_policy`.
+    Args:
+        config: `kformer.models.config.Architecture`.
+        network: object with the layers.
+        policy: Keras dtype policy. Of the layers.
+        **kwargs: arguments of `keras.Model`.
     """
+
+    def __init__(self, config, network, policy, **kwargs):
+        super().__init__(**kwargs)
+        self.config, self.network, self.dtype_policy = config, network, policy
+        self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
 
     def get_config(self):
         return {

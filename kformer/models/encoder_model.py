@@ -5,6 +5,7 @@ from keras import ops
 
 from kformer.layers import Dropout, padding_mask
 from kformer.layers.counter_hash import derive_seed
+from kformer.layers.inputs import part_arguments
 from kformer.layers.normalization import unit_vectors
 from kformer.models.base_model import BaseModel
 from kformer.models.config import POOLINGS, EncoderArguments, EncoderConfig, describes
@@ -111,16 +112,14 @@ class TransformerEncoder(SequenceModel):
         self, vocabulary_size, *, dtype=None, name="transformer_encoder", trainable=True, **options
     ):
         config = EncoderConfig.of({"vocabulary_size": vocabulary_size, **options})
-        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        policy = keras.dtype_policies.get(dtype)
         network = EncoderNetwork(config, policy)
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        x, mask = network.encode(token_ids)
-        x = _head(config, policy, x, mask)
-        super().__init__(inputs={"token_ids": token_ids}, outputs=x, name=name, trainable=trainable)
-        self.config, self.network = config, network
+        inputs = {"token_ids": keras.Input((None,), dtype="int32", name="token_ids")}
+        x = _head(config, policy, *network.encode(inputs["token_ids"]))
+        arguments = {"inputs": inputs, "outputs": x, "name": name, "trainable": trainable}
+        super().__init__(config, network, policy, **arguments)
         self.pad_id, self.head = config.pad_id, config.head
-        self.vocabulary_size, self.hidden_dim = config.vocabulary_size, config.hidden_dim
-        self.max_length, self.dtype_policy = config.max_length, policy
+        self.vocabulary_size = config.vocabulary_size
 
     def inspect(self, inputs):
         """Runs one forward pass and returns the hidden states and attention of every layer.
@@ -135,10 +134,8 @@ class TransformerEncoder(SequenceModel):
             one more entry at the front, the embeddings) and `encoder_attention_scores`
             `[B, N, S, S]`.
         """
-        record = {}
-        self.network.encode(
-            ops.convert_to_tensor(inputs["token_ids"], dtype="int32"), training=False, record=record
-        )
+        record, token_ids = {}, ops.convert_to_tensor(inputs["token_ids"], dtype="int32")
+        self.network.encode(token_ids, training=False, record=record)
         return record
 
 
@@ -147,19 +144,16 @@ def _head(config, policy, x, mask):
     if config.head not in (None, "labelling"):
         x = Pooling(config.pooling, dtype=policy, name="pooling")(x, padding_mask=mask)
     if config.head in ("classification", "labelling"):
-        seed = derive_seed(config.seed, "head")
-        x = Dropout(config.dropout, seed=seed, dtype=policy, name="head_dropout")(x)
+        part = part_arguments("head_dropout", config.seed, policy, "head")
+        x = Dropout(config.dropout, **part)(x)
     if config.num_outputs is not None:
-        initializer = keras.initializers.GlorotUniform(
-            seed=derive_seed(config.seed, "head_projection")
-        )
+        seed = derive_seed(config.seed, "head_projection")
+        initializer = keras.initializers.GlorotUniform(seed=seed)
         # Logits and numbers are float32, also if the layers compute in another dtype.
         x = keras.layers.Dense(
             config.num_outputs, kernel_initializer=initializer, dtype="float32", name="head"
         )(x)
-    if config.head == "embedding":
-        x = unit_vectors(x)
-    return x
+    return unit_vectors(x) if config.head == "embedding" else x
 
 
 class EncoderNetwork:
@@ -274,6 +268,5 @@ class DualEncoder(BaseModel):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(
-            **{**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])}
-        )
+        encoder = keras.saving.deserialize_keras_object(config["encoder"])
+        return cls(**{**config, "encoder": encoder})

@@ -71,29 +71,17 @@ class Ensemble:
         first of all.
         """
         configs = [model.get_config() for model in self.models]
-        return next(
-            (config for config in configs if config["position_encoding"] == "learned"), configs[0]
-        )
+        learned = [config for config in configs if config["position_encoding"] == "learned"]
+        return (learned or configs)[0]
 
     def __call__(self, inputs, training=None):
-        return mean_log_probabilities([model(inputs, training=training) for model in self.models])
-
-
-def mean_log_probabilities(logits):
-    """Computes the logarithm of the mean of several models' probabilities.
-
-    Args:
-        logits: list of float tensors `[..., V]`. The logits of each model.
-
-    Returns:
-        float32 tensor `[..., V]`.
-    """
-    log_probabilities = [ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in logits]
-    return ops.logsumexp(ops.stack(log_probabilities), axis=0) - math.log(len(logits))
+        logits = [model(inputs, training=training) for model in self.models]
+        log_probabilities = [ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in logits]
+        return ops.logsumexp(ops.stack(log_probabilities), axis=0) - math.log(len(logits))
 
 
 def mean_logits(logits):
-    """As `mean_log_probabilities`, plus the mean of the models' `logsumexp`.
+    """Logarithms of the mean of the models' probabilities, plus the mean of their `logsumexp`.
 
     So the values are logits like those of one model, and the same for one model twice: a penalty on
     repetition, which is not the same for logits and for log-probabilities, changes them alike.

@@ -1,6 +1,5 @@
 """The encoder-decoder Transformer over numbers, which forecasts series."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +9,8 @@ from keras import ops
 
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
-from kformer.models.config import Architecture, ModelArguments, describes
+from kformer.layers.inputs import part_arguments
+from kformer.models.config import Architecture, ModelArguments, describes, positional
 from kformer.models.configured_model import ConfiguredModel
 from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
@@ -23,18 +23,12 @@ from kformer_options.field import option
 class ForecasterConfig(Architecture):
     """The options of `kformer.Forecaster`."""
 
-    num_features: int = dataclasses.field(
-        kw_only=False,
-        metadata=option("F, numbers of each step of the past.", at_least=1).metadata,
-    )
-    num_targets: int | None = dataclasses.field(
+    num_features: int = positional("F, numbers of each step of the past.", at_least=1)
+    num_targets: int | None = positional(
+        "G, the numbers to forecast for each step, which are the first G features of the past; "
+        "`None` for F.",
         default=None,
-        kw_only=False,
-        metadata=option(
-            "G, the numbers to forecast for each step, which are the first G features of the past; "
-            "`None` for F.",
-            at_least=1,
-        ).metadata,
+        at_least=1,
     )
     num_encoder_layers: int = option("Layers of the encoder.", 2, at_least=1)
     num_decoder_layers: int = option("Layers of the decoder.", 2, at_least=1)
@@ -119,19 +113,17 @@ class Forecaster(ConfiguredModel):
         config = ForecasterConfig.of(
             {"num_features": num_features, "num_targets": num_targets, **options}
         )
-        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        policy = keras.dtype_policies.get(dtype)
         network = ForecastNetwork(config, policy)
         inputs = {
             "past": keras.Input((None, num_features), name="past"),
             "previous": keras.Input((None, config.num_targets), name="previous"),
         }
         outputs, _ = network.decode(inputs["previous"], network.encode(inputs["past"]))
-        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
-        self.config, self.network = config, network
-        self._compiled_forecasts = {}
+        arguments = {"inputs": inputs, "outputs": outputs, "name": name, "trainable": trainable}
+        super().__init__(config, network, policy, **arguments)
+        self._compiled_forecast = None
         self.num_features, self.num_targets = config.num_features, config.num_targets
-        self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
-        self.dtype_policy = policy
 
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(checked_inputs(self, inputs, "[B, T, F]"), *args, **kwargs)
@@ -149,10 +141,8 @@ class Forecaster(ConfiguredModel):
         """
         past, future = np.asarray(past), np.asarray(future)
         last = past[:, -1:, : self.num_targets]
-        return {
-            "past": past,
-            "previous": ops.convert_to_numpy(ops.concatenate([last, future[:, :-1]], axis=1)),
-        }
+        previous = ops.convert_to_numpy(ops.concatenate([last, future[:, :-1]], axis=1))
+        return {"past": past, "previous": previous}
 
     def forecast(self, past, steps):
         """Forecasts step by step; each step reads the forecast of the step before.
@@ -180,11 +170,10 @@ class Forecaster(ConfiguredModel):
         if past.shape[1] < 1:
             raise ValueError("A past of no steps was given; a forecast needs one at least.")
         self._check_positions(past.shape[1], "past")
-        if "forecast" not in self._compiled_forecasts:
-            self._compiled_forecasts["forecast"] = compile_function(
-                self.forecast_in_graph, self, static_argnames=("steps",)
-            )
-        return self._compiled_forecasts["forecast"](past, steps=steps)
+        if self._compiled_forecast is None:
+            run = compile_function(self.forecast_in_graph, self, static_argnames=("steps",))
+            self._compiled_forecast = run
+        return self._compiled_forecast(past, steps=steps)
 
     def check_steps(self, steps):
         """Checks a number of steps to forecast.
@@ -219,12 +208,11 @@ class Forecaster(ConfiguredModel):
         from kformer.utils.backend import uses_static_shapes, while_loop
 
         network, (rows, length) = self.network, ops.shape(past)[:2]
-        past = ops.reshape(
-            past, (rows, length, self.num_features)
-        )  # Compilation for any batch must know F.
-        caches = network.init_cache(
-            network.encode(past, training=False), rows, steps if uses_static_shapes() else None
-        )
+        # Compilation for any batch must know F.
+        past = ops.reshape(past, (rows, length, self.num_features))
+        encoded = network.encode(past, training=False)
+        max_length = steps if uses_static_shapes() else None
+        caches = network.decoder.init_caches(encoded, rows, max_length)
         forecast = ops.zeros((rows, steps, self.num_targets), dtype="float32")
         latest = past[:, -1:, : self.num_targets]
         state = _Forecast(ops.zeros((), dtype="int32"), latest, caches, forecast)
@@ -271,26 +259,17 @@ class ForecastNetwork:
     """
 
     def __init__(self, config, policy):
+        options = {"hidden_dim": config.hidden_dim, **config.embedding_options}
         self.past_embedding, self.future_embedding = (
-            FeatureEmbedding(
-                config.hidden_dim,
-                **config.embedding_options,
-                seed=derive_seed(config.seed, name),
-                dtype=policy,
-                name=name,
-            )
+            FeatureEmbedding(**options, **part_arguments(name, config.seed, policy))
             for name in ("past_embedding", "future_embedding")
         )
         self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
         self.decoder = DecoderStack(config, config.num_decoder_layers, policy)
         # In float32, also if the layers compute in another dtype: errors add up over the steps.
+        initializer = keras.initializers.GlorotUniform(seed=derive_seed(config.seed, "output"))
         self.output = keras.layers.Dense(
-            config.num_targets,
-            kernel_initializer=keras.initializers.GlorotUniform(
-                seed=derive_seed(config.seed, "output")
-            ),
-            dtype="float32",
-            name="output",
+            config.num_targets, kernel_initializer=initializer, dtype="float32", name="output"
         )
 
     def encode(self, past, training=None, record=None):
@@ -304,26 +283,8 @@ class ForecastNetwork:
         Returns:
             Float tensor `[B, S, D]`.
         """
-        return self.encoder(
-            self.past_embedding(past, training=training), {}, training=training, record=record
-        )
-
-    def init_cache(self, encoded, rows, max_length):
-        """Makes the caches of the decoder's layers before the first step.
-
-        Args:
-            encoded: float tensor `[B, S, D]`, from `encode`.
-            rows: int or scalar tensor. B.
-            max_length: int or `None`. The capacity in steps of static caches; `None` for growing
-                caches.
-
-        Returns:
-            Tuple with a cache per layer.
-        """
-        return tuple(
-            layer.init_cache(encoded, rows=rows, max_length=max_length)
-            for layer in self.decoder.layers
-        )
+        x = self.past_embedding(past, training=training)
+        return self.encoder(x, {}, training=training, record=record)
 
     def decode(self, previous, encoded, training=None, record=None, caches=None, start_index=0):
         """Computes the next values.

@@ -34,11 +34,11 @@ class PromptCache(NamedTuple):
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was."""
-        left_padding, last_token = (
-            ops.take(values, rows, axis=0) for values in (self.left_padding, self.last_token)
+        return self._replace(
+            layers=tuple(layer.reorder(rows) for layer in self.layers),
+            left_padding=ops.take(self.left_padding, rows, axis=0),
+            last_token=ops.take(self.last_token, rows, axis=0),
         )
-        layers = tuple(layer.reorder(rows) for layer in self.layers)
-        return self._replace(layers=layers, left_padding=left_padding, last_token=last_token)
 
     def select(self, sentences, rows):
         """The cache of some prompts, whose rows are `rows`."""
@@ -94,18 +94,14 @@ class TransformerDecoder(SequenceModel):
         self, vocabulary_size, *, dtype=None, name="transformer_decoder", trainable=True, **options
     ):
         config = DecoderConfig.of({"vocabulary_size": vocabulary_size, **options})
-        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        policy = keras.dtype_policies.get(dtype)
         network = LanguageNetwork(config, policy)
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        logits = network.output.project(network.hidden(token_ids))
-        super().__init__(
-            inputs={"token_ids": token_ids}, outputs=logits, name=name, trainable=trainable
-        )
-        self.config, self.network = config, network
+        inputs = {"token_ids": keras.Input((None,), dtype="int32", name="token_ids")}
+        logits = network.output.project(network.hidden(inputs["token_ids"]))
+        arguments = {"inputs": inputs, "outputs": logits, "name": name, "trainable": trainable}
+        super().__init__(config, network, policy, **arguments)
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
         self.vocabulary_size = self.target_vocabulary_size = config.vocabulary_size
-        self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
-        self.dtype_policy = policy
         is_learned = config.position_encoding == "learned"
         self._last_position = config.max_length - 1 if is_learned else 2**31 - 1
         self._searchers = Recent()
@@ -113,15 +109,10 @@ class TransformerDecoder(SequenceModel):
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or "token_ids" not in inputs:
             return super().call(inputs, training=training, mask=mask)
-        segments = self._segments(inputs)
-        hidden = self.network.hidden(
-            ops.cast(inputs["token_ids"], "int32"), training=training, segments=segments
-        )
-        return (
-            self.network.output.before_projection(hidden)
-            if self.skips_logits
-            else self.network.output.project(hidden)
-        )
+        token_ids, segments = ops.cast(inputs["token_ids"], "int32"), self._segments(inputs)
+        hidden = self.network.hidden(token_ids, training=training, segments=segments)
+        output = self.network.output
+        return (output.before_projection if self.skips_logits else output.project)(hidden)
 
     def output_table(self):
         return self.network.output.table()
@@ -190,10 +181,8 @@ class TransformerDecoder(SequenceModel):
         searcher = self._searchers.get_or_make(key, lambda: Searcher(self, key))
         ids = pad_rows([[self.start_id, *prompt] for prompt in prompts], self.pad_id)
         ids = searcher(ids, options=settings, limits=limits).ids.tolist()
-        continuations = [
-            [up_to_end(row, self.end_id, self.pad_id, with_end=False) for row in rows]
-            for rows in ids
-        ]
+        end = {"end_id": self.end_id, "pad_id": self.pad_id, "with_end": False}
+        continuations = [[up_to_end(row, **end) for row in rows] for rows in ids]
         return [rows[0] for rows in continuations] if settings.n_best == 1 else continuations
 
     def _checked_prompts(self, prompts, settings):
@@ -272,23 +261,14 @@ class TransformerDecoder(SequenceModel):
         limits = ", ".join(sorted(options.keys() & {"max_length", "length_ratio", "length_offset"}))
         if limits:
             raise ValueError(f"{limits}: max_new_tokens limits a continuation; leave this out.")
-        unknown = options.keys() - {field.name for field in dataclasses.fields(SearchOptions)}
-        if unknown:
-            raise TypeError(
-                f"Unknown search option {', '.join(sorted(unknown))}; "
-                "kformer.decoding.SearchOptions lists them."
-            )
+        names = {field.name for field in dataclasses.fields(SearchOptions)}
+        if unknown := ", ".join(sorted(options.keys() - names)):
+            message = f"Unknown search option {unknown}; kformer.decoding.SearchOptions lists them."
+            raise TypeError(message)
         # The library of that mode counts the end token.
         limit = max_new_tokens - (options.get("mode") == "huggingface")
-        return SearchOptions(
-            **{
-                "beam_size": 1,
-                "length_ratio": 0.0,
-                **options,
-                "max_length": limit,
-                "length_offset": limit,
-            }
-        )
+        options = {"beam_size": 1, **options, "length_ratio": 0.0, "length_offset": limit}
+        return SearchOptions(**options, max_length=limit)
 
     def encode(self, source_ids):
         """Returns the prompts and the mask of their real tokens, with which a search begins.
@@ -322,18 +302,13 @@ class TransformerDecoder(SequenceModel):
         prompts, positions = align_right(encoded, lengths, self.pad_id)
         left_padding = length - lengths
         slots = None if max_length is None else length - 1 + max_length
-        layers = tuple(
-            layer.init_cache(None, rows=sentences, max_length=slots)
-            for layer in self.network.stack.layers
-        )
-        _, layers = self.network.run(
-            prompts[:, :-1], layers, left_padding, ops.maximum(positions[:, :-1], 0)
-        )
+        layers = self.network.stack.init_caches(None, sentences, slots)
+        positions = ops.maximum(positions[:, :-1], 0)
+        _, layers = self.network.run(prompts[:, :-1], layers, left_padding, positions)
         output = self.network.output
         kernel, bias = output.kernel(shortlist), output.bias_of(shortlist)
-        cache = PromptCache(
-            layers, left_padding, prompts[:, -1], ops.cast(length, "int32"), kernel, bias
-        )
+        last_token, length = prompts[:, -1], ops.cast(length, "int32")
+        cache = PromptCache(layers, left_padding, last_token, length, kernel, bias)
         if rows is None:
             return cache
         width = rows // ops.maximum(sentences, 1)  # A batch may be empty.
@@ -355,18 +330,13 @@ class TransformerDecoder(SequenceModel):
         target_ids = ops.cast(target_ids, "int32")
         first = ops.where(ops.equal(index, 0), cache.last_token, target_ids[:, 0])
         target_ids = ops.concatenate([ops.expand_dims(first, 1), target_ids[:, 1:]], axis=1)
-        slots = (
-            cache.prompt_length
-            - 1
-            + ops.cast(index, "int32")
-            + ops.arange(ops.shape(target_ids)[1], dtype="int32")
-        )
+        slots = cache.prompt_length - 1 + ops.cast(index, "int32")
+        slots = slots + ops.arange(ops.shape(target_ids)[1], dtype="int32")
         # A finished row runs on beside longer ones, but within the table of learned positions.
         positions = ops.clip(slots - ops.expand_dims(cache.left_padding, 1), 0, self._last_position)
         hidden, layers = self.network.run(target_ids, cache.layers, cache.left_padding, positions)
-        return self.network.output.project(
-            hidden, cache.output_kernel, cache.output_bias
-        ), cache._replace(layers=layers)
+        logits = self.network.output.project(hidden, cache.output_kernel, cache.output_bias)
+        return logits, cache._replace(layers=layers)
 
 
 class LanguageNetwork:
@@ -375,14 +345,7 @@ class LanguageNetwork:
     def __init__(self, config, policy):
         self.embedding = token_embedding(config, policy)
         self.stack = DecoderStack(config, config.num_layers, policy, cross_attention=False)
-        self.output = TokenOutput(
-            config.vocabulary_size,
-            config.hidden_dim,
-            self.embedding,
-            share=config.share_output,
-            seed=config.seed,
-            policy=policy,
-        )
+        self.output = TokenOutput(config, config.vocabulary_size, self.embedding, policy)
 
     def hidden(self, token_ids, training=None, record=None, segments=None):
         """Returns the input `[B, T, D]` of the projection for ids `[B, T]`."""

@@ -150,24 +150,23 @@ class ProjectingModel(ConfiguredModel):
             data: a batch, as Keras passes it to `train_step`.
         """
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if (
-            self.token_inputs is None
-            or labels is None
-            or sample_weight is not None
-            or not isinstance(inputs, dict)
-            or not set(self.token_inputs) <= inputs.keys()
-            or is_overridden(self, "output_table", ("call", "compute_loss", "compute_metrics"))
-            or not isinstance(self.loss, ProjectedLoss)
-            or self.loss.needs_logits
-            or self._compile_loss._user_loss_weights
-            or (self._compile_metrics and self._compile_metrics._user_weighted_metrics)
-        ):
-            return False
-        return all(
-            isinstance(metric, SummedMetric)
-            and not metric.needs_logits
-            and metric.pad_id == self.loss.pad_id
-            for metric in self._step_metrics()
+        return (
+            self.token_inputs is not None
+            and labels is not None
+            and sample_weight is None
+            and isinstance(inputs, dict)
+            and set(self.token_inputs) <= inputs.keys()
+            and not is_overridden(self, "output_table", ("call", "compute_loss", "compute_metrics"))
+            and isinstance(self.loss, ProjectedLoss)
+            and not self.loss.needs_logits
+            and not self._compile_loss._user_loss_weights
+            and not (self._compile_metrics and self._compile_metrics._user_weighted_metrics)
+            and all(
+                isinstance(metric, SummedMetric)
+                and not metric.needs_logits
+                and metric.pad_id == self.loss.pad_id
+                for metric in self._step_metrics()
+            )
         )
 
     @contextlib.contextmanager
@@ -189,9 +188,7 @@ class ProjectingModel(ConfiguredModel):
             The loss, a float32 scalar.
         """
         table = self.output_table()
-        loss, sums = self.loss.of_projection(
-            y_true, hidden, table, training=training, soft_targets=soft_targets
-        )
+        loss, sums = self.loss.of_projection(y_true, hidden, table, training, soft_targets)
         if self._compile_metrics is not None and not self._compile_metrics.built:
             logits = keras.KerasTensor((*hidden.shape[:2], table.shape[0]))
             self._compile_metrics.build(y_true, logits)

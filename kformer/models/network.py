@@ -13,7 +13,7 @@ from kformer.layers import (
     segment_mask,
     segment_positions,
 )
-from kformer.layers.counter_hash import derive_seed
+from kformer.layers.inputs import part_arguments
 from kformer.models.output import TokenOutput
 from kformer.models.stacks import DecoderStack, EncoderStack
 
@@ -38,9 +38,8 @@ class DecoderCache(NamedTuple):
     def select(self, sentences, rows):
         """The cache of some sentences `[C]`, whose rows are `rows` `[R]`."""
         layers = tuple(layer.select(sentences, rows) for layer in self.layers)
-        return self._replace(
-            layers=layers, source_mask=keras.ops.take(self.source_mask, sentences, axis=0)
-        )
+        source_mask = keras.ops.take(self.source_mask, sentences, axis=0)
+        return self._replace(layers=layers, source_mask=source_mask)
 
 
 class Network:
@@ -63,7 +62,7 @@ class Network:
     """
 
     def __init__(self, config, policy):
-        seed, targets = config.seed, config.target_vocabulary_size or config.vocabulary_size
+        targets = config.target_vocabulary_size or config.vocabulary_size
         positions = {**config.embedding_options, "position_offset": config.position_offset}
 
         def embedding(size, label):
@@ -72,9 +71,7 @@ class Network:
                 config.hidden_dim,
                 **({"position_encoding": None} if config.normalize_embeddings else positions),
                 scale=config.scale_embeddings,
-                seed=derive_seed(seed, label),
-                dtype=policy,
-                name=label,
+                **part_arguments(label, config.seed, policy),
             )
 
         def normalized_positions(label):
@@ -83,53 +80,26 @@ class Network:
             return NormalizedPositions(
                 **positions,
                 layer_norm_epsilon=config.layer_norm_epsilon,
-                seed=derive_seed(seed, label),
-                dtype=policy,
-                name=label,
+                **part_arguments(label, config.seed, policy),
             )
 
         self.pad_id = config.pad_id
         shared = config.share_embeddings
-        self.source_embedding = embedding(
-            config.vocabulary_size, "embedding" if shared else "source_embedding"
-        )
-        self.target_embedding = (
-            self.source_embedding if shared else embedding(targets, "target_embedding")
-        )
+        name = "embedding" if shared else "source_embedding"
+        self.source_embedding = self.target_embedding = embedding(config.vocabulary_size, name)
+        if not shared:
+            self.target_embedding = embedding(targets, "target_embedding")
         self.source_positions = normalized_positions("source_positions")
         self.target_positions = normalized_positions("target_positions")
         self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
         self.decoder = DecoderStack(config.of_decoder, config.num_decoder_layers, policy)
+        self.encoder_layers, self.decoder_layers = self.encoder.layers, self.decoder.layers
+        scale = config.hidden_dim**-0.5 if config.scale_output else None
         self.output = TokenOutput(
-            targets,
-            config.hidden_dim,
-            self.target_embedding,
-            share=config.share_output,
-            bias=config.output_bias,
-            scale=config.hidden_dim**-0.5 if config.scale_output else None,
-            seed=seed,
-            policy=policy,
+            config, targets, self.target_embedding, policy, config.output_bias, scale
         )
-
-    @property
-    def encoder_layers(self):
-        """The layers of the encoder."""
-        return self.encoder.layers
-
-    @property
-    def decoder_layers(self):
-        """The layers of the decoder."""
-        return self.decoder.layers
-
-    @property
-    def output_projection(self):
-        """The projection to the vocabulary; `None` if it is the target's embedding table."""
-        return self.output.projection
-
-    @property
-    def output_bias(self):
-        """The bias of the logits; `None` if they have none."""
-        return self.output.bias
+        # `None` if it is the target's embedding table, and if the logits have no bias.
+        self.output_projection, self.output_bias = self.output.projection, self.output.bias
 
     def encode(self, source_ids, training=None, record=None, segments=None):
         """Encodes source sentences.
@@ -186,8 +156,15 @@ class Network:
         """
         masks, positions = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
-            masks = _packed_masks(*segments, joined=not self.decoder.is_local)
-            positions = {"positions": segment_positions(segments[1])}
+            source_segments, segments = segments
+            mask, length = segment_mask(segments, segments), keras.ops.shape(segments)[1]
+            # Made once for all layers. With local attention each applies its own causal mask.
+            if not self.decoder.is_local:
+                mask = combine_masks(mask, causal_mask(length, length))
+            cross_mask = segment_mask(segments, source_segments)
+            masks = {"attention_mask": mask, "cross_attention_mask": cross_mask}
+            masks["use_causal_mask"] = self.decoder.is_local
+            positions = {"positions": segment_positions(segments)}
         x = _embed(self.target_embedding, self.target_positions, target_ids, positions, training)
         caches = None if cache is None else cache.layers
         recording = {"record": record, "recorded_layer": recorded_layer}
@@ -196,20 +173,6 @@ class Network:
             logits = self.output.project(x, cache.output_kernel, cache.output_bias)
             return logits, cache._replace(layers=caches, source_mask=source_mask)
         return self.output.project(x) if project else self.output.before_projection(x)
-
-
-def _packed_masks(source_segments, target_segments, joined):
-    """The masks of the decoder layers for packed rows, made once for all layers.
-
-    With `joined`, the causal mask is part of them; otherwise each layer applies its own.
-    """
-    length = keras.ops.shape(target_segments)[1]
-    mask = segment_mask(target_segments, target_segments)
-    return {
-        "attention_mask": combine_masks(mask, causal_mask(length, length)) if joined else mask,
-        "use_causal_mask": not joined,
-        "cross_attention_mask": segment_mask(target_segments, source_segments),
-    }
 
 
 def _embed(embedding, position_layer, ids, positions, training):

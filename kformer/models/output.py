@@ -1,9 +1,10 @@
 """The projection of hidden states to the vocabulary."""
 
 import keras
+from keras import ops
 
 from kformer.layers import OutputBias
-from kformer.layers.counter_hash import derive_seed
+from kformer.layers.inputs import part_arguments
 from kformer.layers.shapes import linear
 
 
@@ -13,32 +14,25 @@ class TokenOutput:
     A plain object; `kformer.models.network.Network` explains why.
 
     Args:
+        config: `kformer.models.config.GeneratorConfig`.
         vocabulary_size: int. V.
-        hidden_dim: int. D.
-        embedding: `PositionalEmbedding`, whose table may be shared.
-        share: bool. Whether the projection is the embedding's table.
+        embedding: `PositionalEmbedding`, whose table is the projection with `share_output`.
+        policy: Keras dtype policy. Of the layers.
         bias: bool, default False. Whether logits have a bias.
         scale: float or `None`, default `None`. Hidden states are multiplied by it before the
             projection.
-        seed: int. For the initial weights of the projection.
-        policy: Keras dtype policy. Of the layers.
     """
 
-    def __init__(
-        self, vocabulary_size, hidden_dim, embedding, *, share, bias=False, scale=None, seed, policy
-    ):
+    def __init__(self, config, vocabulary_size, embedding, policy, bias=False, scale=None):
         self.embedding, self._scale = embedding, scale
         self.projection = None
-        if not share:
+        if not config.share_output:
+            part = part_arguments("output_projection", config.seed, policy)
             initializer = keras.initializers.RandomNormal(
-                stddev=hidden_dim**-0.5, seed=derive_seed(seed, "output_projection")
+                stddev=config.hidden_dim**-0.5, seed=part.pop("seed")
             )
             self.projection = keras.layers.Dense(
-                vocabulary_size,
-                use_bias=False,
-                kernel_initializer=initializer,
-                dtype=policy,
-                name="output_projection",
+                vocabulary_size, use_bias=False, kernel_initializer=initializer, **part
             )
         self.bias = OutputBias(dtype=policy, name="output_bias") if bias else None
 
@@ -77,7 +71,7 @@ class TokenOutput:
         x = self._scaled(x)
         if self.bias is None:
             return x
-        return keras.ops.concatenate([x, keras.ops.ones_like(x[..., :1])], axis=-1)
+        return ops.concatenate([x, ops.ones_like(x[..., :1])], axis=-1)
 
     def _scaled(self, x):
         return x if self._scale is None else x * self._scale
@@ -93,13 +87,11 @@ class TokenOutput:
             Float tensor `[D, C]`. For all tokens it is `[D, V]` on TensorFlow, where a product with
             a transposed table takes longer, and `None` on other backends.
         """
-        ops = keras.ops
         if keras.backend.backend() != "tensorflow" and tokens is None:
             return None
         if self.projection is not None:
-            kernel = ops.cast(
-                ops.convert_to_tensor(self.projection.kernel), self.projection.compute_dtype
-            )
+            kernel = ops.convert_to_tensor(self.projection.kernel)
+            kernel = ops.cast(kernel, self.projection.compute_dtype)
             return kernel if tokens is None else ops.take(kernel, tokens, axis=1)
         table = ops.convert_to_tensor(self.embedding.embeddings)
         table = table if tokens is None else ops.take(table, tokens, axis=0)
@@ -109,19 +101,15 @@ class TokenOutput:
         """Returns the bias `[C]` of some tokens; `()` without a bias, or if `tokens` is `None`."""
         if tokens is None or self.bias is None:
             return ()
-        return keras.ops.cast(
-            keras.ops.take(self.bias.bias, tokens, axis=0), self.bias.compute_dtype
-        )
+        return ops.cast(ops.take(self.bias.bias, tokens, axis=0), self.bias.compute_dtype)
 
     def table(self):
         """Returns the projection in the compute dtype, `[V, D]`; with a bias `[V, D + 1]`."""
-        ops = keras.ops
         if self.projection is None:
             table = ops.cast(self.embedding.embeddings, self.embedding.compute_dtype)
         else:
             table = ops.transpose(ops.cast(self.projection.kernel, self.projection.compute_dtype))
         if self.bias is None:
             return table
-        return ops.concatenate(
-            [table, ops.expand_dims(ops.cast(self.bias.bias, table.dtype), 1)], axis=1
-        )
+        bias = ops.expand_dims(ops.cast(self.bias.bias, table.dtype), 1)
+        return ops.concatenate([table, bias], axis=1)

@@ -17,9 +17,7 @@ from kformer.utils.backend import num_replicas
 class SequenceModel(ProjectingModel):
     """Base class of the models that read tokens: compiling, training steps and copies.
 
-    A subclass sets `pad_id`, `max_length`, `dtype_policy` and `config`, a
-    `kformer.models.config.Architecture`. `kformer.models.loss_without_logits` describes how a step
-    avoids logits.
+    A subclass sets `pad_id`. How a step avoids logits: `kformer.models.loss_without_logits`.
     """
 
     @property
@@ -70,16 +68,15 @@ class SequenceModel(ProjectingModel):
                 "the learning rate."
             )
         self._weighs_losses = loss_weights is not None
-        loss, metrics, weighted_metrics = _with_pad_id(
-            [loss, metrics, weighted_metrics], self._ignored_label
-        )
+        parts = [loss, metrics, weighted_metrics]
+        loss, metrics, weighted_metrics = _with_pad_id(parts, self._ignored_label)
         end_id = getattr(self.config, "end_id", None)
         # `ignore_class` is Keras's name of it.
-        ignored = [
+        ignored = {
             getattr(each, "pad_id", getattr(each, "ignore_class", None))
             for each in keras.tree.flatten(loss)
-        ]
-        if end_id is not None and ignored and all(label == end_id for label in ignored):
+        }
+        if end_id is not None and ignored == {end_id}:
             warnings.warn(
                 f"The loss ignores the label {end_id}, which is the model's end_id, so the model "
                 "does not learn to end: give the end token an id of its own.",
@@ -145,20 +142,15 @@ class SequenceModel(ProjectingModel):
                 "weights of tokens by sample_weight."
             )
         data = getattr(x, "dataset", x)
-        is_packed = getattr(data, "packed", False)
-        if is_packed:
+        if getattr(data, "packed", False):
             check_packing(self.config.to_dict())
-        # Packed rows are longer than their sequences, so a row's length cannot be checked instead.
-        if (
-            is_packed
-            and self.config.position_encoding == "learned"
-            and data.longest > self.max_length
-        ):
-            raise ValueError(
-                f"The data has a sequence of {data.longest} tokens, longer than the model's "
-                f"{self.max_length} learned positions: prepare it with max_length="
-                f"{self.max_length}."
-            )
+            # Packed rows are longer than their sequences: a row's length cannot be checked instead.
+            if self.config.position_encoding == "learned" and data.longest > self.max_length:
+                raise ValueError(
+                    f"The data has a sequence of {data.longest} tokens, longer than the model's "
+                    f"{self.max_length} learned positions: prepare it with max_length="
+                    f"{self.max_length}."
+                )
         check_devices(self, [x, kwargs.get("validation_data")])
         if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
             optimizer = getattr(self, "optimizer", None)
@@ -170,8 +162,10 @@ class SequenceModel(ProjectingModel):
 
     def train_step(self, *args, **kwargs):
         *state, data = args
-        if self._runs_twice:
-            data = _twice(data)
+        if self._runs_twice:  # [B, ...] -> [2 B, ...]
+            data = keras.tree.map_structure(
+                lambda rows: None if rows is None else ops.concatenate([rows, rows]), data
+            )
         with self.without_logits(data), training_products(), recording_attention():
             return super().train_step(*state, data, **kwargs)
 
@@ -185,7 +179,9 @@ class SequenceModel(ProjectingModel):
         return getattr(self.loss, "consistency", 0) > 0
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        soft_targets = _soft_targets(x) if training else None
+        soft_targets = None
+        if training and isinstance(x, dict) and "soft_target_ids" in x:
+            soft_targets = x["soft_target_ids"], x["soft_targets"]
         if soft_targets is not None and (
             self._weighs_losses or not hasattr(self.loss, "in_training")
         ):
@@ -193,26 +189,22 @@ class SequenceModel(ProjectingModel):
                 "A batch with soft targets needs kformer.training.MaskedCrossentropy as the "
                 "model's loss, without loss_weights."
             )
+        loss = None
         if self.skips_logits:
-            loss = self._add_layer_losses(self.projected_loss(y, y_pred, training, soft_targets))
+            loss = self.projected_loss(y, y_pred, training, soft_targets)
         elif soft_targets is not None or training and self._runs_twice:
             loss = self.loss.in_training(y, y_pred, sample_weight, soft_targets)
-            loss = self._add_layer_losses(loss)
-        else:
-            loss = super().compute_loss(
-                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
-            )
+        # Keras adds the losses of regularizers itself.
+        layer_losses = [] if loss is None else self.losses
+        if loss is None:
+            loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        for layer_loss in layer_losses:
+            loss = loss + ops.cast(self._aggregate_additional_loss(layer_loss), "float32")
         if training and isinstance(x, dict) and "alignment" in x:
             loss = loss + alignment_loss(self.loss, x["alignment"])
         if self.loss_observer is not None:
             # A replica's loss is its share of the sum; the observer takes the mean over replicas.
             self.loss_observer.update_state(loss * num_replicas())
-        return loss
-
-    def _add_layer_losses(self, loss):
-        """The loss plus those of the layers (regularizers)."""
-        for layer_loss in self.losses:
-            loss = loss + ops.cast(self._aggregate_additional_loss(layer_loss), "float32")
         return loss
 
     def with_dropout(self, *, seed=None, **rates):
@@ -234,11 +226,8 @@ class SequenceModel(ProjectingModel):
         model = kformer.Transformer(1000, dropout=0.1).with_dropout(dropout=0.3)
         ```
         """
-        unknown = rates.keys() - self.config.rates
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no rate {', '.join(sorted(unknown))} to change."
-            )
+        if unknown := ", ".join(sorted(rates.keys() - self.config.rates)):
+            raise TypeError(f"{type(self).__name__} has no rate {unknown} to change.")
         return self.copy_with(rates if seed is None else {**rates, "seed": seed})
 
     def with_precision(self, dtype):
@@ -308,25 +297,11 @@ def checked_inputs(model, inputs, axes):
         check_rank(f"The input {name!r} of '{model.name}'", value, axes)
     rows = {name: value.shape[0] for name, value in read.items() if hasattr(value, "shape")}
     if len({count for count in rows.values() if isinstance(count, int)}) > 1:
+        counts = ", ".join(f"{count} ({name})" for name, count in rows.items())
         raise ValueError(
-            f"The inputs of '{model.name}' need one number of rows, but have "
-            f"{', '.join(f'{count} ({name})' for name, count in rows.items())}."
+            f"The inputs of '{model.name}' need one number of rows, but have {counts}."
         )
     return inputs
-
-
-def _soft_targets(inputs):
-    """The soft targets of a batch, `(ids, probabilities)`; `None` for a batch without them."""
-    if not isinstance(inputs, dict) or "soft_target_ids" not in inputs:
-        return None
-    return inputs["soft_target_ids"], inputs["soft_targets"]
-
-
-def _twice(data):
-    """A batch with its rows repeated once: `[B, ...]` -> `[2 B, ...]`."""
-    return keras.tree.map_structure(
-        lambda rows: None if rows is None else ops.concatenate([rows, rows]), data
-    )
 
 
 def _has_own_arguments(metric):
@@ -349,16 +324,16 @@ def _with_pad_id(structure, pad_id):
     def completed(instance):
         if getattr(instance, "pad_id", 0) is not None:
             return instance
-        if id(instance) not in copies:
-            if isinstance(instance, keras.metrics.Metric) and not _has_own_arguments(instance):
-                copies[id(instance)] = copy = type(instance).from_config(instance.get_config())
-                copy.pad_id = pad_id
-            elif isinstance(instance, keras.metrics.Metric):
-                instance.pad_id, copies[id(instance)] = pad_id, instance
-            else:
+        if (copy := copies.get(id(instance))) is None:
+            if not isinstance(instance, keras.metrics.Metric):
                 # Not by copy.copy: Keras overrides it to save and load the object.
-                copies[id(instance)] = copy = object.__new__(type(instance))
-                copy.__dict__.update(instance.__dict__, pad_id=pad_id)
-        return copies[id(instance)]
+                copy = object.__new__(type(instance))
+                copy.__dict__.update(instance.__dict__)
+            elif _has_own_arguments(instance):
+                copy = instance
+            else:
+                copy = type(instance).from_config(instance.get_config())
+            copy.pad_id, copies[id(instance)] = pad_id, copy
+        return copy
 
     return keras.tree.map_structure(completed, structure)

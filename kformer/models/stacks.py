@@ -14,8 +14,8 @@ from kformer.layers import (
     band_distances,
     distances,
 )
-from kformer.layers.counter_hash import derive_seed
 from kformer.layers.encoder_layer import LayerOptions
+from kformer.layers.inputs import part_arguments
 from kformer.layers.normalization import make_norm, normalize
 
 
@@ -34,9 +34,7 @@ def token_embedding(config, policy):
         config.hidden_dim,
         **config.embedding_options,
         scale=config.scale_embeddings,
-        seed=derive_seed(config.seed, "embedding"),
-        dtype=policy,
-        name="embedding",
+        **part_arguments("embedding", config.seed, policy),
     )
 
 
@@ -63,26 +61,18 @@ class Stack:
         options = {name: getattr(config, name) for name in names if hasattr(config, name)}
         options |= layer_options
         if config.position_encoding == "rope":
-            options["rotary"] = {
-                "base": config.rotary_base,
-                "interleaved": config.rotary_interleaved,
-            }
+            interleaved = config.rotary_interleaved
+            options["rotary"] = {"base": config.rotary_base, "interleaved": interleaved}
         self.layers = []
         for index in range(num_layers):
-            options |= {
-                "stochastic_depth": config.stochastic_depth * (index + 1) / num_layers,
-                "seed": derive_seed(config.seed, f"{self.label}_layer_{index}"),
-                "name": f"{self.label}_layer_{index}",
-            }
-            self.layers.append(self.layer_class(**options, dtype=policy))
+            options["stochastic_depth"] = config.stochastic_depth * (index + 1) / num_layers
+            options |= part_arguments(f"{self.label}_layer_{index}", config.seed, policy)
+            self.layers.append(self.layer_class(**options))
         self.is_local = config.attention_kind == "local"
         self._band = {}
         if self.is_local:
-            self._band = {
-                "window": config.attention_window,
-                "dilation": config.attention_dilation,
-                "is_causal": not self.bidirectional,
-            }
+            self._band = {"window": config.attention_window, "dilation": config.attention_dilation}
+            self._band["is_causal"] = not self.bidirectional
         self.norm = None
         if config.normalize_first if config.final_norm is None else config.final_norm:
             name = f"{self.label}_norm"
@@ -96,9 +86,7 @@ class Stack:
                 config.relative_buckets,
                 config.relative_max_distance,
                 self.bidirectional,
-                seed=derive_seed(config.seed, f"{self.label}_relative_bias"),
-                dtype=policy,
-                name=f"{self.label}_relative_bias",
+                **part_arguments(f"{self.label}_relative_bias", config.seed, policy),
             )
 
     def attention_bias(self, x, cache=None, scores=False):
@@ -116,26 +104,16 @@ class Stack:
         """
         if self._alibi_heads is None and self.relative_bias is None:
             return None
+        length, band = keras.ops.shape(x)[1], {} if scores else self._band
         if cache is not None:
-            distance = cache.distances(keras.ops.shape(x)[1])
-        else:
-            distance = self._distances(x, {} if scores else self._band)
+            distance = cache.distances(length)
+        elif isinstance(x, keras.KerasTensor):
+            distance = Distances(**band)(x)
+        else:  # A layer takes twenty times as long for a small tensor.
+            distance = band_distances(**band) if band else distances(length, length)
         if self.relative_bias is None:
             return alibi_bias(self._alibi_heads, distance)
         return self.relative_bias(distance)
-
-    def _distances(self, x, band):
-        """The distances of `attention_bias` without a cache."""
-        if isinstance(x, keras.KerasTensor):
-            return Distances(**band)(x)
-        # A layer takes twenty times as long for a small tensor.
-        if band:
-            return band_distances(**band)
-        length = keras.ops.shape(x)[1]
-        return distances(length, length)
-
-    def _finish(self, x):
-        return x if self.norm is None else normalize(self.norm, x)
 
 
 class EncoderStack(Stack):
@@ -169,7 +147,7 @@ class EncoderStack(Stack):
                 x, scores = x
                 append(record, "encoder_attention_scores", scores)
                 append(record, "encoder_hidden_states", x)
-        return self._finish(x)
+        return x if self.norm is None else normalize(self.norm, x)
 
 
 class DecoderStack(Stack):
@@ -198,9 +176,8 @@ class DecoderStack(Stack):
         """
         hidden = record if recorded_layer is None else None
         append(hidden, "decoder_hidden_states", x)
-        bias = self.attention_bias(
-            x, None if caches is None else caches[0].self_attention, scores=hidden is not None
-        )
+        first_cache = None if caches is None else caches[0].self_attention
+        bias = self.attention_bias(x, first_cache, scores=hidden is not None)
         new_caches = []
         for index, layer in enumerate(self.layers):
             is_recorded = record is not None and recorded_layer in (None, index)
@@ -219,14 +196,17 @@ class DecoderStack(Stack):
                 x = x[0] if len(x) == 1 else x
             if is_recorded:
                 x, scores = x
-                self_scores, cross_scores = (
-                    scores if layer.cross_attention is not None else (scores, None)
-                )
-                append(hidden, "decoder_attention_scores", self_scores)
-                if cross_scores is not None:
-                    append(record, "cross_attention_scores", cross_scores)
+                has_cross = layer.cross_attention is not None
+                append(hidden, "decoder_attention_scores", scores[0] if has_cross else scores)
+                if has_cross:
+                    append(record, "cross_attention_scores", scores[1])
                 append(hidden, "decoder_hidden_states", x)
-        return self._finish(x), None if caches is None else tuple(new_caches)
+        x = x if self.norm is None else normalize(self.norm, x)
+        return x, None if caches is None else tuple(new_caches)
+
+    def init_caches(self, encoded, rows, max_length):
+        """Returns a tuple with an empty cache per layer, as `DecoderLayer.init_cache` makes it."""
+        return tuple(layer.init_cache(encoded, rows, max_length) for layer in self.layers)
 
 
 def append(record, key, value):

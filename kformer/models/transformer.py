@@ -85,24 +85,17 @@ class Transformer(SequenceModel):
         self, vocabulary_size, *, dtype=None, name="transformer", trainable=True, **options
     ):
         config = TransformerConfig.of({"vocabulary_size": vocabulary_size, **options})
-        policy = keras.dtype_policies.get(keras.config.dtype_policy() if dtype is None else dtype)
+        policy = keras.dtype_policies.get(dtype)
         network = Network(config, policy)
-        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
-        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
-        encoded, source_mask = network.encode(source_ids)
-        logits = network.decode(target_ids, encoded, source_mask)
-        super().__init__(
-            inputs={"source_ids": source_ids, "target_ids": target_ids},
-            outputs=logits,
-            name=name,
-            trainable=trainable,
-        )
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name) for name in self.token_inputs
+        }
+        logits = network.decode(inputs["target_ids"], *network.encode(inputs["source_ids"]))
+        arguments = {"inputs": inputs, "outputs": logits, "name": name, "trainable": trainable}
+        super().__init__(config, network, policy, **arguments)
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
-        self.hidden_dim, self.max_length = config.hidden_dim, config.max_length
         self.vocabulary_size = config.vocabulary_size
         self.target_vocabulary_size = config.target_vocabulary_size or config.vocabulary_size
-        self.dtype_policy = policy
-        self.config, self.network = config, network
 
     @classmethod
     @takes(PresetArguments)
@@ -163,17 +156,10 @@ class Transformer(SequenceModel):
         Returns:
             `DecoderCache`.
         """
-        layers = (
-            layer.init_cache(encoded, rows=rows, max_length=max_length)
-            for layer in self.network.decoder_layers
-        )
-        network = self.network
-        return DecoderCache(
-            tuple(layers),
-            source_mask,
-            network.output.kernel(shortlist),
-            network.output.bias_of(shortlist),
-        )
+        layers = self.network.decoder.init_caches(encoded, rows, max_length)
+        output = self.network.output
+        kernel, bias = output.kernel(shortlist), output.bias_of(shortlist)
+        return DecoderCache(layers, source_mask, kernel, bias)
 
     def decode_step(self, target_ids, cache, index):
         """Runs the decoder over new target tokens.
@@ -207,40 +193,25 @@ class Transformer(SequenceModel):
         """
         record = {}
         source_ids, target_ids = (
-            ops.convert_to_tensor(inputs[key], dtype="int32")
-            for key in ("source_ids", "target_ids")
+            ops.convert_to_tensor(inputs[key], dtype="int32") for key in self.token_inputs
         )
         source_segments, segments = self._segments(inputs)
-        encoded, source_mask = self.network.encode(
-            source_ids, training=False, record=record, segments=source_segments
-        )
-        logits = self.network.decode(
-            target_ids, encoded, source_mask, training=False, record=record, segments=segments
-        )
+        options = {"training": False, "record": record}
+        encoded = self.network.encode(source_ids, **options, segments=source_segments)
+        logits = self.network.decode(target_ids, *encoded, **options, segments=segments)
         return {"logits": logits, **record}
 
     def call(self, inputs, training=None, mask=None):
-        if not isinstance(inputs, dict) or not {"source_ids", "target_ids"} <= inputs.keys():
+        if not isinstance(inputs, dict) or not set(self.token_inputs) <= inputs.keys():
             return super().call(inputs, training=training, mask=mask)
         # Not by the functional graph, which may embed the target before the source: a shared
         # embedding advances its random numbers for dropout with each use, so the order matters.
-        source_ids, target_ids = (
-            ops.cast(inputs[key], "int32") for key in ("source_ids", "target_ids")
-        )
+        source_ids, target_ids = (ops.cast(inputs[key], "int32") for key in self.token_inputs)
         source_segments, segments = self._segments(inputs)
-        encoded, source_mask = self.network.encode(
-            source_ids, training=training, segments=source_segments
-        )
-        guided = training and "alignment" in inputs
-        return self.network.decode(
-            target_ids,
-            encoded,
-            source_mask,
-            training=training,
-            project=not self.skips_logits,
-            segments=segments,
-            **(guided_recording(self) if guided else {}),
-        )
+        encoded = self.network.encode(source_ids, training=training, segments=source_segments)
+        options = guided_recording(self) if training and "alignment" in inputs else {}
+        options |= {"project": not self.skips_logits, "segments": segments}
+        return self.network.decode(target_ids, *encoded, training=training, **options)
 
     def output_table(self):
         return self.network.output.table()

@@ -145,11 +145,10 @@ def whole_checkpoints(run_dir):
     folder = files.inside(run_dir, "checkpoints")
     for step in _steps(folder):
         path = files.inside(run_dir, "checkpoints", f"step-{step}")
-        fault = _fault(path)
-        if fault is None:
-            yield path
-        else:
+        if fault := _fault(path):
             warnings.warn(f"The checkpoint {path} is passed over: {fault}", stacklevel=3)
+        else:
+            yield path
 
 
 def load_weights(path):
@@ -181,24 +180,29 @@ def load_checkpoint(path):
     """
     path = pathlib.Path(path)
     if not (path / _STATE).exists():
-        latest = latest_checkpoint(path)
-        if latest is None:
-            raise FileNotFoundError(f"{path} has no whole checkpoint to resume from.")
-        path = latest
+        run_dir, path = path, latest_checkpoint(path)
+        if path is None:
+            raise FileNotFoundError(f"{run_dir} has no whole checkpoint to resume from.")
     elif fault := _fault(path):
         raise ValueError(f"{path} cannot be resumed from: {fault}")
-    description = _read_state(path)
+    description, state = _read_state(path)
     model = load_model(files.inside(path, _MODEL), compiled=True)
-    _restore_seeds(model, path, description["num_seeds"])
-    if (
-        getattr(model, "optimizer", None) is None
-        or fingerprint(model) != description["fingerprint"]
-    ):
+    seeds, count = _seed_states(model), description["num_seeds"]
+    if len(seeds) != count:
+        raise ValueError(
+            f"{path} has the states of {count} seed generators, but its model has {len(seeds)}."
+        )
+    if seeds:
+        with np.load(files.inside(path, _SEEDS), allow_pickle=False) as states:
+            for i, seed in enumerate(seeds):
+                seed.assign(states[str(i)])
+    is_compiled = getattr(model, "optimizer", None) is not None
+    if not is_compiled or fingerprint(model) != description["fingerprint"]:
         raise ValueError(
             f"{path} cannot be resumed from: its weights or its optimizer's state differ from what "
             "was saved."
         )
-    return model, _training_state(description)
+    return model, state
 
 
 def fingerprint(model):
@@ -214,11 +218,8 @@ def fingerprint(model):
     """
     digest = hashlib.blake2b(digest_size=16)
     optimizer = getattr(model, "optimizer", None)
-    for variable in [
-        *model.weights,
-        *_seed_states(model),
-        *([] if optimizer is None else optimizer.variables),
-    ]:
+    states = [] if optimizer is None else optimizer.variables
+    for variable in (*model.weights, *_seed_states(model), *states):
         value = np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
         if np.issubdtype(value.dtype, np.integer):
             # TensorFlow counts iterations in 64 bits, the others in 32.
@@ -234,48 +235,29 @@ def _seed_states(model):
     return [variable for variable in model.variables if id(variable) not in elsewhere]
 
 
-def _restore_seeds(model, path, count):
-    seeds = _seed_states(model)
-    if len(seeds) != count:
-        raise ValueError(
-            f"{path} has the states of {count} seed generators, but its model has {len(seeds)}."
-        )
-    if not seeds:
-        return
-    with np.load(files.inside(path, _SEEDS), allow_pickle=False) as states:
-        for i, seed in enumerate(seeds):
-            seed.assign(states[str(i)])
-
-
 def _steps(folder):
     """Returns the steps of the checkpoints in a folder, the highest first."""
-    steps = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(folder):
-            match = re.fullmatch(r"step-(0|[1-9][0-9]*)", entry.name)
-            if match and entry.is_dir():
-                steps.append(int(match[1]))
-    return sorted(steps, reverse=True)
+        names = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
+        matches = (re.fullmatch(r"step-(0|[1-9][0-9]*)", name) for name in names)
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
+    return []
 
 
 def _read_state(path):
+    """Returns the content of a checkpoint's `state.json`, and its `TrainingState`."""
     file = files.inside(path, _STATE)
     description = files.read_json(file)
     if is_damaged(description):
         raise ValueError(f"{file} is damaged: its checksum is wrong.")
     files.check_format_version(description, FORMAT_VERSION, file, "checkpoint")
-    state = _training_state(description)
+    names = [field.name for field in dataclasses.fields(TrainingState)]
+    state = TrainingState(**{name: description.get(name) for name in names})
     if path.name != f"step-{state.step}":
         raise ValueError(f"{file} is damaged: it is of step {state.step}, not of {path.name}.")
     if not isinstance(description.get("checksums"), dict) or "fingerprint" not in description:
         raise ValueError(f"{file} is damaged: it has no checksums or no fingerprint.")
-    return description
-
-
-def _training_state(description):
-    return TrainingState(
-        **{field.name: description.get(field.name) for field in dataclasses.fields(TrainingState)}
-    )
+    return description, state
 
 
 def _fault(path):
@@ -287,8 +269,7 @@ def _fault(path):
         if not (path / name).is_file():
             return f"{name} is missing."
     try:
-        description = _read_state(path)
-        for name, checksum in description["checksums"].items():
+        for name, checksum in _read_state(path)[0]["checksums"].items():
             if file_checksum(files.inside(path, name)) != checksum:
                 return f"{name} is damaged: its checksum is wrong."
     except files.NewerFormatError:

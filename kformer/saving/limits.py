@@ -19,7 +19,7 @@ MOST_MEMBERS = 10_000
 _JSON_FILES = ("config.json", "metadata.json")
 # A layer may have some more weights than it saves, such as those of LoRA.
 _SPARE_NUMBERS = 1 << 24
-# Numbers in the variables of a metric: a matrix of classes, a list of thresholds.
+# Numbers in the variables of a metric.
 _MOST_METRIC_NUMBERS = 1 << 22
 # The options that are numbers of layers, and so of Python objects, whatever their sizes.
 _NUMBERS_OF_LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
@@ -60,7 +60,11 @@ def check_archive(path):
         weights = [member for member in members if member.filename.endswith(".h5")]
         sizes = [size for member in weights for size in _stored_sizes(archive, member, path)]
     for entry in _objects([config.pop("compile_config", None)]):
-        _check_metric(entry, path)
+        # Of a metric: a matrix of classes, a list of thresholds.
+        for name, power in (("num_classes", 2), ("num_thresholds", 1)):
+            value = entry.get(name)
+            if isinstance(value, int | float) and value > _MOST_METRIC_NUMBERS ** (1 / power):
+                raise ValueError(f"{path} has a metric with {name}={value}: it is not loaded.")
     return config, sizes
 
 
@@ -77,7 +81,7 @@ def check_weights(config, sizes, path):
         ValueError: it has more, or cannot be built.
     """
     for entry in _objects([config]):
-        values = [value for name, value in entry.items() if name in _NUMBERS_OF_LAYERS]
+        values = [entry.get(name) for name in _NUMBERS_OF_LAYERS]
         layers = max((value for value in values if type(value) is int), default=0)
         if layers > len(sizes):
             raise ValueError(
@@ -102,14 +106,6 @@ def _numbers_of_model(config):
             return sum(math.prod(variable.shape) for variable in model.variables)
     finally:
         random.setstate(state)
-
-
-def _check_metric(config, path):
-    """Checks that a metric's configuration asks for no huge variables."""
-    for name, power in (("num_classes", 2), ("num_thresholds", 1)):
-        value = config.get(name)
-        if isinstance(value, int | float) and value > _MOST_METRIC_NUMBERS ** (1 / power):
-            raise ValueError(f"{path} has a metric with {name}={value}: it is not loaded.")
 
 
 def _stored_sizes(archive, member, path):

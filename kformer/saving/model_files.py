@@ -31,18 +31,18 @@ def save_model(model, path, *, with_optimizer):
             Adam they are two thirds of the file, and only a resumed training needs them.
     """
     with replacing(path) as aside, _tensorflow_not_imported(), on_this_host():
-        if getattr(model, "optimizer", None) is None:
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is None:
             _write_untrained(model, aside)
-            return
-        if with_optimizer:
+        elif with_optimizer:
             model.save(aside)
-            return
-        optimizer, compiled = model.optimizer, model.compiled
-        model.optimizer, model.compiled = None, False
-        try:
-            model.save(aside)
-        finally:
-            model.optimizer, model.compiled = optimizer, compiled
+        else:
+            compiled = model.compiled
+            model.optimizer, model.compiled = None, False
+            try:
+                model.save(aside)
+            finally:
+                model.optimizer, model.compiled = optimizer, compiled
 
 
 @contextlib.contextmanager
@@ -69,8 +69,7 @@ def _write_untrained(model, path):
     collects the weights in memory, twice, before it writes them. Files aside take longer, so what
     a training saves goes Keras's way.
     """
-    num_bytes = sum(math.prod(weight.shape) for weight in model.weights) * 4
-    if num_bytes < _LARGE_MODEL:
+    if sum(math.prod(weight.shape) for weight in model.weights) * 4 < _LARGE_MODEL:
         model.save(path)
         return
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder:
@@ -95,11 +94,9 @@ def load_model(path, *, compiled):
         ValueError: the file is damaged, needs code that is not imported, or needs unsafe loading.
     """
     path = pathlib.Path(path)
-    config, sizes = {}, []
     with contextlib.suppress(*_ZIP_ERRORS):  # `zip_fault` describes them.
         config, sizes = check_archive(path)
-    fault = zip_fault(path)
-    if fault:
+    if fault := zip_fault(path):
         raise ValueError(f"{path} is damaged: {fault}.")
     try:
         with warnings.catch_warnings(), command_line_names(False):

@@ -9,6 +9,7 @@ RUN/
     checkpoints/    from which a training can be resumed        (Checkpoint)
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -30,7 +31,7 @@ PATH_OPTIONS = tuple(
 )
 # New parts of a run directory, all written, that wait to be moved.
 _NEW_PARTS = ".replacing"
-_OWN_KEYS = ("format_version", "checksum")
+_OWN_KEYS = {"format_version", "checksum"}
 # How often a run is read that is replaced meanwhile.
 _MOST_READS = 3
 
@@ -64,12 +65,11 @@ def save_run(path, model, tokenizer, config=None):
         kformer.saving.save_run("runs/copy", model, tokenizer, {"preset": "tiny", "seed": 0})
         ```
     """
-    config = {} if config is None else dict(config)
-    for key in _OWN_KEYS:
-        if key in config:
-            raise ValueError(
-                f"The config must not have the key {key!r}: it is written by save_run itself."
-            )
+    config = dict(config or {})
+    if reserved := config.keys() & _OWN_KEYS:
+        raise ValueError(
+            f"The config must not have the key {min(reserved)!r}: save_run itself writes it."
+        )
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
@@ -220,27 +220,22 @@ def load_run(path):
 
 
 def _descriptions(path):
-    """Returns the bytes of a run's config and of its tokenizer's; `None` for a missing file.
+    """Returns the bytes of a run's config and of its tokenizer's, by the names of the files.
 
     They differ if another run took its place.
     """
-    contents = []
+    contents = {}
     for name in ("config.json", "tokenizer/tokenizer.json"):
-        try:
-            contents.append(_part(path, name).read_bytes())
-        except (OSError, ValueError):  # _load_parts says what is wrong.
-            contents.append(None)
+        with contextlib.suppress(OSError, ValueError):  # _load_parts says what is wrong.
+            contents[name] = _part(path, name).read_bytes()
     return contents
 
 
 def _load_parts(path):
     config = read_config(path)
     names = ("model.keras", "tokenizer/tokenizer.json")
-    missing = [name for name in names if not _part(path, name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{path} is not a whole run directory: it lacks {' and '.join(missing)}."
-        )
+    if missing := " and ".join(name for name in names if not _part(path, name).is_file()):
+        raise FileNotFoundError(f"{path} is not a whole run directory: it lacks {missing}.")
     return load_model(_part(path, "model.keras"), compiled=False), load_tokenizer(path), config
 
 
