@@ -49,6 +49,7 @@ class Dropout(ReadsLists):
     """
 
     saved_arguments = ("rate", "seed")
+    drops_rows = False
 
     def __init__(self, rate, *, seed=None, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
@@ -88,7 +89,9 @@ class Dropout(ReadsLists):
 
     def _mask(self, inputs, key, threshold):
         """1 at the elements to keep, 0 elsewhere; of the inputs' dtype."""
-        shape = self._mask_shape(inputs)
+        shape = ops.shape(inputs)
+        if self.drops_rows:
+            shape = (shape[0], *(1 for _ in shape[1:]))
         rows, columns = math.prod(shape[:-1]), shape[-1]
         # One 32-bit word decides two elements, 16 bits each, which halves the arithmetic.
         # Each replica has its part of the rows: together they have the mask of one device.
@@ -98,9 +101,6 @@ class Dropout(ReadsLists):
         upper = ops.bitwise_and(ops.right_shift(words, 16), 0xFFFF)
         numbers = ops.concatenate([lower, upper], axis=1)[:, :columns]
         return ops.reshape(ops.cast(ops.greater_equal(numbers, threshold), inputs.dtype), shape)
-
-    def _mask_shape(self, inputs):
-        return ops.shape(inputs)
 
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
@@ -134,5 +134,4 @@ class StochasticDepth(Dropout):
         kept rows are scaled in training.
     """
 
-    def _mask_shape(self, inputs):
-        return (ops.shape(inputs)[0], *(1 for _ in inputs.shape[1:]))
+    drops_rows = True

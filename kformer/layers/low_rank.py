@@ -55,20 +55,6 @@ def adapted(layer, name, inputs, outputs):
     return outputs + layer.lora_scale * linear(linear(inputs, a), b)
 
 
-def low_rank_update(layer, name):
-    """Returns the sum that an adapter adds to its kernel.
-
-    Args:
-        layer: `keras.layers.Layer`.
-        name: str. The name of a linear map within it that has an adapter.
-
-    Returns:
-        float32 array `[D, K]`: `alpha / rank * A B`.
-    """
-    a, b = map(ops.convert_to_numpy, layer.adapters[name])
-    return layer.lora_scale * (a @ b)
-
-
 def layers_inside(layer):
     """All layers in a layer's attributes, at any depth, each once.
 

@@ -187,12 +187,6 @@ class EncoderNetwork:
         return self.stack(x, {"padding_mask": mask}, training=training, record=record), mask
 
 
-def _vectors_of_rows(encoder, ids):
-    """The embeddings `[B, K]` of rows `[B, S]`, with zeros for rows of padding."""
-    is_text = ops.any(padding_mask(ids, encoder.pad_id), axis=1, keepdims=True)
-    return encoder({"token_ids": ids}) * ops.cast(is_text, "float32")
-
-
 @keras.saving.register_keras_serializable(package="kformer")
 class DualEncoder(BaseModel):
     """Embeds both texts of each pair with one encoder, to train retrieval.
@@ -236,7 +230,10 @@ class DualEncoder(BaseModel):
             side: keras.Input((None,), dtype="int32", name=side)
             for side in ("source_ids", "target_ids")
         }
-        vectors = [_vectors_of_rows(encoder, ids) for ids in inputs.values()]
+        vectors = []
+        for ids in inputs.values():  # Zeros for rows of padding.
+            is_text = ops.any(padding_mask(ids, encoder.pad_id), axis=1, keepdims=True)
+            vectors.append(encoder({"token_ids": ids}) * ops.cast(is_text, "float32"))
         super().__init__(inputs=inputs, outputs=ops.stack(vectors, axis=1), name=name, **kwargs)
         self.encoder, self.dtype_policy = encoder, encoder.dtype_policy
 

@@ -3,7 +3,7 @@
 from keras import ops
 
 from kformer.layers import FeedForward, MultiHeadAttention
-from kformer.layers.low_rank import add_adapter, layers_inside, low_rank_update
+from kformer.layers.low_rank import add_adapter, layers_inside
 from kformer.models.base_model import BaseModel
 from kformer.utils.checks import check_whole
 
@@ -87,8 +87,8 @@ def merge_lora(model):
     merged = model.copy_with({"lora": None})
     kernels = {kernel.path: kernel for _, _, kernel in _kernels(merged)}
     for layer, name, kernel in _kernels(model):
-        value = ops.convert_to_numpy(kernel).astype("float32") + low_rank_update(layer, name)
-        kernels[kernel.path].assign(value)
+        value, a, b = map(ops.convert_to_numpy, (kernel, *layer.adapters[name]))
+        kernels[kernel.path].assign(value.astype("float32") + layer.lora_scale * (a @ b))
     return merged
 
 

@@ -47,7 +47,7 @@ class TokenOutput:
         Returns:
             Float tensor `[..., V]`.
         """
-        x = self._scaled(x)
+        x = x if self._scale is None else x * self._scale
         if kernel is not None:
             logits = linear(x, kernel)
         elif self.projection is None:
@@ -68,13 +68,10 @@ class TokenOutput:
             The scaled hidden states, float tensor `[..., D]`; with an output bias `[..., D + 1]`,
             where the last number is 1.
         """
-        x = self._scaled(x)
+        x = x if self._scale is None else x * self._scale
         if self.bias is None:
             return x
         return ops.concatenate([x, ops.ones_like(x[..., :1])], axis=-1)
-
-    def _scaled(self, x):
-        return x if self._scale is None else x * self._scale
 
     def kernel(self, tokens=None):
         """Returns the projection as a matrix, computed once for all steps of a search.

@@ -20,11 +20,8 @@ class SequenceModel(ProjectingModel):
     A subclass sets `pad_id`. How a step avoids logits: `kformer.models.loss_without_logits`.
     """
 
-    @property
-    def _ignored_label(self):
-        """The label that losses and metrics without a `pad_id` ignore, beside negative labels."""
-        return self.pad_id
-
+    # What losses and metrics without a `pad_id` ignore, beside negative labels; `None`: the pad_id.
+    _ignored_label = None
     # Rank and alpha of the adapters; `enable_lora` sets them.
     lora = None
     # A metric or None. A callback may set it, to receive the loss of each batch.
@@ -69,7 +66,8 @@ class SequenceModel(ProjectingModel):
             )
         self._weighs_losses = loss_weights is not None
         parts = [loss, metrics, weighted_metrics]
-        loss, metrics, weighted_metrics = _with_pad_id(parts, self._ignored_label)
+        label = self.pad_id if self._ignored_label is None else self._ignored_label
+        loss, metrics, weighted_metrics = _with_pad_id(parts, label)
         end_id = getattr(self.config, "end_id", None)
         # `ignore_class` is Keras's name of it.
         ignored = {

@@ -101,16 +101,13 @@ def while_loop(condition, body, state):
 
         def invariant(tensor):
             shape = tensor.shape.as_list()
-            changing = {4: {0, 2}, 5: {1}}.get(len(shape), {0})
-            return tf.TensorShape(
-                [None if axis in changing else size for axis, size in enumerate(shape)]
-            )
+            for axis in {4: (0, 2), 5: (1,)}.get(len(shape), (0,) if shape else ()):
+                shape[axis] = None
+            return tf.TensorShape(shape)
 
         state = tf.nest.map_structure(tf.convert_to_tensor, state)
-        invariants = tf.nest.map_structure(invariant, state)
-        return tf.while_loop(
-            condition, lambda state: (body(state),), (state,), shape_invariants=(invariants,)
-        )[0]
+        options = {"shape_invariants": (tf.nest.map_structure(invariant, state),)}
+        return tf.while_loop(condition, lambda state: (body(state),), (state,), **options)[0]
     if keras.backend.backend() == "jax":
         return ops.while_loop(condition, lambda state: (body(state),), (state,))[0]
     while condition(state):
@@ -145,11 +142,9 @@ def stable_top_k(x, k):
     values, indices = torch.topk(x, min(k + 1, x.shape[1]))
     tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
     if tied.any():
-        sorted_values, sorted_indices = torch.sort(x[tied], dim=1, descending=True, stable=True)
-        values[tied], indices[tied] = (
-            sorted_values[:, : values.shape[1]],
-            sorted_indices[:, : values.shape[1]],
-        )
+        best = torch.sort(x[tied], dim=1, descending=True, stable=True)
+        size = values.shape[1]
+        values[tied], indices[tied] = best.values[:, :size], best.indices[:, :size]
     return values[:, :k], indices[:, :k].to(torch.int32)
 
 
@@ -159,9 +154,8 @@ def _groups_of(columns, k):
         return 0
     # At least k groups, since each of the k values may lie in a group of its own.
     sizes = [size for size in range(32, min(512, columns // k) + 1) if columns % size == 0]
-    return (
-        columns // min(sizes, key=lambda size: abs(size - math.sqrt(columns / k))) if sizes else 0
-    )
+    size = min(sizes, key=lambda size: abs(size - math.sqrt(columns / k)), default=None)
+    return columns // size if sizes else 0
 
 
 def _grouped_top_k(x, k, groups):
@@ -231,22 +225,18 @@ def compile_function(function, model, static_argnames=()):
     Returns:
         A function that takes NumPy arrays and returns the same structure of NumPy arrays.
     """
-    backend, compiled = keras.backend.backend(), {}
-
-    def compile_now():
-        if backend == "jax":
-            return _compile_jax(function, model, static_argnames)
-        return _compile_tensorflow(function) if backend == "tensorflow" else _wrap_torch(function)
+    compiled = {}
+    compilers = {"jax": _compile_jax, "tensorflow": _compile_tensorflow, "torch": _compile_torch}
+    compiler = compilers[keras.backend.backend()]
 
     def call(*arrays, **static):
         # Adapters are variables that were not there before.
         adapters = tuple(getattr(one, "lora", None) for one in getattr(model, "models", [model]))
         if adapters not in compiled:
             compiled.clear()
-            compiled[adapters] = compile_now()
-        run = compiled[adapters]
-        outputs = run(*(ops.convert_to_tensor(array) for array in arrays), **static)
-        return keras.tree.map_structure(ops.convert_to_numpy, outputs)
+            compiled[adapters] = compiler(function, model, static_argnames)
+        arrays = [ops.convert_to_tensor(array) for array in arrays]
+        return keras.tree.map_structure(ops.convert_to_numpy, compiled[adapters](*arrays, **static))
 
     return call
 
@@ -275,8 +265,7 @@ def _compile_jax(function, model, static_argnames):
 def _spread(array):
     """An array with its rows on the devices of the distribution in use, if they divide."""
     in_use = keras.distribution.distribution()
-    divides = in_use is not None and array.ndim and not array.shape[0] % in_use.num_model_replicas
-    if divides:
+    if in_use is not None and array.ndim and not array.shape[0] % in_use.num_model_replicas:
         layout = in_use.get_data_layout(array.shape)
     elif _on_several_hosts():  # No device may be without it.
         layout = keras.distribution.TensorLayout((None,) * array.ndim, in_use.device_mesh)
@@ -308,7 +297,7 @@ def _on_several_hosts():
     return in_use is not None and in_use.num_processes > 1
 
 
-def _compile_tensorflow(function):
+def _compile_tensorflow(function, model, static_argnames):
     import tensorflow as tf
 
     compiled = {}
@@ -316,9 +305,7 @@ def _compile_tensorflow(function):
     def run(*tensors, **static):
         key = tuple(sorted(static.items()))
         if key not in compiled:
-            signature = [
-                tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tensors
-            ]
+            signature = [tf.TensorSpec([None] * len(x.shape), x.dtype) for x in tensors]
             # No Python control flow on tensors needs rewriting, which takes as long as tracing.
             compiled[key] = tf.function(
                 lambda *args: function(*args, **static), input_signature=signature, autograph=False
@@ -328,11 +315,7 @@ def _compile_tensorflow(function):
     return run
 
 
-def _wrap_torch(function):
+def _compile_torch(function, model, static_argnames):
     import torch
 
-    def run(*tensors, **static):
-        with torch.inference_mode():
-            return function(*tensors, **static)
-
-    return run
+    return torch.inference_mode()(function)

@@ -67,15 +67,12 @@ def naming_full_disk(path):
     try:
         yield
     except Exception as error:
-        code = next((code for code in _IS_FULL if _is_about(error, code)), None)
-        if code is None or (isinstance(error, OSError) and error.filename is not None):
+        number = getattr(error, "errno", None)
+        codes = [code for code in _IS_FULL if number == code or os.strerror(code) in str(error)]
+        if not codes or (isinstance(error, OSError) and error.filename is not None):
             raise
-        reason = f"{os.strerror(code)} (free some, or write elsewhere)"
-        raise OSError(code, reason, os.fspath(path)) from error
-
-
-def _is_about(error, code):
-    return getattr(error, "errno", None) == code or os.strerror(code) in str(error)
+        reason = f"{os.strerror(codes[0])} (free some, or write elsewhere)"
+        raise OSError(codes[0], reason, os.fspath(path)) from error
 
 
 @contextlib.contextmanager
@@ -155,27 +152,19 @@ def new_folder(path, *, replaces=False):
             yield folder
             for part in (*folder.rglob("*"), folder):
                 sync_to_disk(part)
-        if replaces:
-            _replace_folder(folder, path, aside / "old")
-        else:
+        try:
+            os.rename(folder, path)
+        except OSError:
+            if not (replaces and path.is_dir()):
+                raise
+            with contextlib.suppress(FileNotFoundError):  # Another process may do the same.
+                os.rename(path, aside / "old")
             os.rename(folder, path)
         sync_to_disk(path.parent)
     finally:
         if lock is not None:
             lock.close()
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _replace_folder(folder, path, old):
-    """Renames `folder` to `path`; a folder that stands there is renamed to `old`."""
-    try:
-        os.rename(folder, path)
-    except OSError:
-        if not path.is_dir():
-            raise
-        with contextlib.suppress(FileNotFoundError):  # Another process may do the same.
-            os.rename(path, old)
-        os.rename(folder, path)
 
 
 def entries(folder):
@@ -360,10 +349,10 @@ def parse_json(content, path, kind=dict, *, remedy="the file is damaged"):
     """
     try:
         value = json.loads(content)
-    except RecursionError:
-        raise ValueError(f"{path} is not valid JSON (it is nested too deeply): {remedy}.") from None
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both ValueErrors.
-        raise ValueError(f"{path} is not valid JSON ({error}): {remedy}.") from None
+    # JSONDecodeError and UnicodeDecodeError are both ValueErrors.
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path} is not valid JSON ({reason}): {remedy}.") from None
     if not isinstance(value, kind):
         wanted = {dict: "a JSON object", list: "a JSON list"}[kind]
         raise ValueError(f"{path} holds {type(value).__name__} where {wanted} should be: {remedy}.")
