@@ -74,20 +74,17 @@ def one_line(text):
 
 
 def _decode(raw, path, side, number):
+    # One call for the whole chunk is several times faster than one call per line.
+    content = b"".join(raw)
     try:
-        # One call for the whole chunk is several times faster than one call per line.
-        text = b"".join(raw).decode("utf-8")
-    except UnicodeDecodeError:
-        for offset, line in enumerate(raw):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"Line {number + offset + 1} of {describe(path, side)} is not valid UTF-8 "
-                    f"(byte 0x{line[error.start]:02x} at position {error.start}); convert the file "
-                    "to UTF-8, or remove that line from both sides."
-                ) from None
-        raise
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        *lines, start = content[: error.start].split(b"\n")
+        raise ValueError(
+            f"Line {number + len(lines) + 1} of {describe(path, side)} is not valid UTF-8 "
+            f"(byte 0x{content[error.start]:02x} at position {len(start)}); convert the file "
+            "to UTF-8, or remove that line from both sides."
+        ) from None
     lines = text.split("\n")
     if raw[-1].endswith(b"\n"):
         lines.pop()
@@ -100,18 +97,14 @@ def _check_strings(chunk, side, number):
     try:
         "".join(chunk).encode("utf-8")
     except (TypeError, UnicodeEncodeError):
-        for offset, item in enumerate(chunk):
+        for index, item in enumerate(chunk, number + 1):
+            name = f"Item {index} of the {side} texts"
             if not isinstance(item, str):
+                kind = type(item).__name__
+                message = f"{name} is of type {kind}; every item must be a string."
+                raise ValueError(message) from None
+            if any("\ud800" <= character <= "\udfff" for character in item):
                 raise ValueError(
-                    f"Item {number + offset + 1} of the {side} texts is of type "
-                    f"{type(item).__name__}; every item must be a string."
+                    f"{name} holds a lone surrogate and is not valid Unicode; decode the text with "
+                    "errors='strict', or remove the item from both sides."
                 ) from None
-            try:
-                item.encode("utf-8")
-            except UnicodeEncodeError:
-                raise ValueError(
-                    f"Item {number + offset + 1} of the {side} texts holds a lone surrogate and is "
-                    "not valid Unicode; decode the text with errors='strict', or remove the item "
-                    "from both sides."
-                ) from None
-        raise
