@@ -137,8 +137,7 @@ class LinearAttention:
             )
         if call.scores and cache is not None:
             raise ValueError(
-                "Linear attention with a cache has no scores: it keeps sums over the keys, not the "
-                "keys."
+                "Linear attention with a cache has no scores: it keeps sums over the keys alone."
             )
         group = layer.num_heads // layer.num_key_value_heads
         if group > 1:

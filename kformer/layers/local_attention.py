@@ -242,8 +242,7 @@ class LocalAttention:
     def _attend_cache(self, layer, query, key, value, cache, call):
         if call.mask is not None or call.padding is not None:
             raise ValueError(
-                "Local attention with a cache takes no masks: its cache keeps a window, not the "
-                "whole sequence."
+                "Local attention with a cache takes no masks: the cache keeps a window alone."
             )
         length = ops.shape(query)[2]
         distance = cache.distances(length)

@@ -150,8 +150,7 @@ class MultiHeadAttention(ReadsLists):
             )
         if kind != "local" and (window is not None or dilation != 1 or global_tokens != 0):
             raise ValueError(
-                f"window, dilation and global_tokens belong to kind='local', but kind={kind!r} was "
-                "given."
+                f"window, dilation and global_tokens belong to kind='local', but it is {kind!r}."
             )
         self.kind, self.window, self.dilation = kind, window, dilation
         self.global_tokens = global_tokens
@@ -182,8 +181,7 @@ class MultiHeadAttention(ReadsLists):
         self.is_self_attention = value_shape is None
         if self.kind != "full" and not self.is_self_attention:
             raise ValueError(
-                f"Attention of the kind {self.kind!r} is self-attention: call the layer with "
-                "one input, or choose 'full'."
+                f"Attention with kind={self.kind!r} is self-attention: give one input, or 'full'."
             )
         if self.is_self_attention:
             self.query_key_value_kernel, self.query_key_value_bias = self._add_projection(

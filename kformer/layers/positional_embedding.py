@@ -90,9 +90,7 @@ class PositionMixin:
     def _set_positions(self, position_encoding, max_length, position_offset):
         check_choice("position_encoding", position_encoding, POSITION_ENCODINGS)
         if position_encoding == "learned" and not max_length:
-            raise ValueError(
-                "Learned positions need max_length, the number of positions in the table."
-            )
+            raise ValueError("Learned positions need max_length, the length of their table.")
         if position_encoding == "learned" and position_offset:
             raise ValueError(
                 f"Learned positions begin at 0, so position_offset={position_offset} is for "

@@ -50,8 +50,7 @@ def check_guidable(attention_kind):
     if attention_kind != "full":
         raise ValueError(
             "Guided alignment needs the probabilities of full attention, but the model has "
-            f"attention_kind={attention_kind!r}: train without alignments, or without "
-            "that option."
+            f"attention_kind={attention_kind!r}: train without alignments, or without that option."
         )
 
 

@@ -194,11 +194,11 @@ class TransformerDecoder(SequenceModel):
                 "Prompts are lists of token ids, one list for each, such as [[5, 6]], but "
                 f"{reprlib.repr(prompts)} was given."
             ) from None
+        size = self.vocabulary_size
         for token in (token for prompt in prompts for token in prompt):
-            if not 0 <= token < self.vocabulary_size or token == self.pad_id:
+            if not 0 <= token < size or token == self.pad_id:
                 raise ValueError(
-                    f"A prompt holds {token}, which is not a token of this vocabulary of "
-                    f"{self.vocabulary_size}."
+                    f"A prompt holds {token}, which is not a token of this vocabulary of {size}."
                 )
         longest, cut_length = self.prompt_lengths(settings)
         for index, prompt in enumerate(prompts):

@@ -55,8 +55,7 @@ def enable_lora(model, rank, alpha=LORA_ALPHA):
         )
     if model.compiled:
         raise ValueError(
-            "The model is compiled, for training all of its weights: call enable_lora before "
-            "compile."
+            "The model is compiled, for training all of its weights: call enable_lora first."
         )
     for weight in model.trainable_variables:
         weight.trainable = False

@@ -146,8 +146,7 @@ class SequenceModel(ProjectingModel):
             if self.config.position_encoding == "learned" and data.longest > self.max_length:
                 raise ValueError(
                     f"The data has a sequence of {data.longest} tokens, longer than the model's "
-                    f"{self.max_length} learned positions: prepare it with max_length="
-                    f"{self.max_length}."
+                    f"{self.max_length} learned positions: prepare it with that max_length."
                 )
         check_devices(self, [x, kwargs.get("validation_data")])
         if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:

@@ -44,16 +44,12 @@ def check_archive(path):
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
         if len(members) > MOST_MEMBERS or unpacked > 2 * size + MOST_CONFIG_BYTES:
-            raise ValueError(
-                f"{path} has {size:,} bytes, but unpacks to {len(members):,} files of "
-                f"{unpacked:,} bytes: it is not loaded."
-            )
+            files = f"{len(members):,} files of {unpacked:,} bytes"
+            _refuse(path, f"has {size:,} bytes, but unpacks to {files}")
         for member in members:
             if member.filename in _JSON_FILES and member.file_size > MOST_CONFIG_BYTES:
-                raise ValueError(
-                    f"{path} has a {member.filename} of {member.file_size:,} bytes, more than any "
-                    "model needs: it is not loaded."
-                )
+                name, size = member.filename, member.file_size
+                _refuse(path, f"has a {name} of {size:,} bytes, more than any model needs")
         config = {}
         if "config.json" in archive.namelist():
             config = parse_json(archive.read("config.json"), f"config.json of {path}")
@@ -64,7 +60,7 @@ def check_archive(path):
         for name, power in (("num_classes", 2), ("num_thresholds", 1)):
             value = entry.get(name)
             if isinstance(value, int | float) and value > _MOST_METRIC_NUMBERS ** (1 / power):
-                raise ValueError(f"{path} has a metric with {name}={value}: it is not loaded.")
+                _refuse(path, f"has a metric with {name}={value}")
     return config, sizes
 
 
@@ -84,18 +80,14 @@ def check_weights(config, sizes, path):
         values = [entry.get(name) for name in _NUMBERS_OF_LAYERS]
         layers = max((value for value in values if type(value) is int), default=0)
         if layers > len(sizes):
-            raise ValueError(
-                f"{path} has {len(sizes):,} weights, but its configuration asks for at least "
-                f"{layers:,} layers: it is not loaded."
-            )
+            need = f"its configuration asks for at least {layers:,} layers"
+            _refuse(path, f"has {len(sizes):,} weights, but {need}")
     # Keras keeps the variables without memory in a list of the thread, which ends with this one.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         numbers = thread.submit(_numbers_of_model, config).result()
     if numbers > 2 * sum(sizes) + _SPARE_NUMBERS:
-        raise ValueError(
-            f"{path} has {sum(sizes):,} numbers in its weights, but its layers ask for "
-            f"{numbers:,}: it is not loaded."
-        )
+        count = sum(sizes)
+        _refuse(path, f"has {count:,} numbers in its weights, but its layers ask for {numbers:,}")
 
 
 def _numbers_of_model(config):
@@ -122,7 +114,7 @@ def _stored_sizes(archive, member, path):
             if item.dtype.itemsize:
                 sizes.append((math.prod(item.shape or ()), item.dtype.itemsize))
         if not is_own:
-            raise ValueError(f"{path} has weights that are stored elsewhere: it is not loaded.")
+            _refuse(path, "has weights that are stored elsewhere")
 
     # In memory, as Keras reads it afterwards: h5py jumps to and fro, and at each jump back a member
     # of an archive is read again from its beginning.
@@ -134,11 +126,13 @@ def _stored_sizes(archive, member, path):
     except (OSError, RuntimeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} has no readable {member.filename} ({error}).") from None
     if sum(count * width for count, width in sizes) > member.file_size:
-        raise ValueError(
-            f"{path} has weights that claim more bytes than the {member.file_size:,} of the file: "
-            "it is not loaded."
-        )
+        size = member.file_size
+        _refuse(path, f"has weights that claim more bytes than the {size:,} of the file")
     return [count for count, _ in sizes]
+
+
+def _refuse(path, reason):
+    raise ValueError(f"{path} {reason}: it is not loaded.")
 
 
 def _objects(value):
