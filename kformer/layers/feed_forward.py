@@ -118,17 +118,19 @@ class FeedForward(ReadsLists):
     def maps(self):
         """Dict of the `keras.layers.Dense` of each linear map, by its name."""
         gate = [self.gate] if self.gated else []
-        return {map.name: map for map in (*gate, self.intermediate, self.output_projection)}
+        return {dense.name: dense for dense in (*gate, self.intermediate, self.output_projection)}
 
     def _project(self, dense, x):
         """The output of a linear map and its adapter for rows `[rows, D]`."""
-        dtype, outputs = dense.compute_dtype, None
+        dtype = dense.compute_dtype
         is_plain = not dense.lora_enabled and dense.quantization_mode is None
         if is_plain and (keras.backend.backend() == "tensorflow" or product_dtype(dtype) != dtype):
             kernel = ops.cast(dense.kernel, dtype)
             bias = None if dense.bias is None else ops.cast(dense.bias, dtype)
             outputs = linear(ops.cast(x, dtype), kernel, bias)
-        return adapted(self, dense.name, x, dense(x) if outputs is None else outputs)
+        else:
+            outputs = dense(x)
+        return adapted(self, dense.name, x, outputs)
 
     def _activate(self, x):
         if self.activation.startswith("gelu"):
