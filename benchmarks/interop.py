@@ -365,7 +365,7 @@ def write_folder(options, folder):
     """Writes a published model with random weights."""
     import sentencepiece
 
-    from kformer.interop.tokenizers import NLLB_LANGUAGES
+    from kformer.interop.tokenizers import LANGUAGES
     from tests.interop.published import published_model
     from tests.interop.tokenizer_folders import nllb
 
@@ -379,7 +379,7 @@ def write_folder(options, folder):
         minloglevel=2,
     )
     # Beside its pieces are the padding, a mask, two that are unused, and the languages.
-    model = filled_up(out.getvalue(), PIECES - len(NLLB_LANGUAGES) - 4)
+    model = filled_up(out.getvalue(), PIECES - len(LANGUAGES["nllb"]) - 4)
     config = nllb(folder, {"bpe": model})
     special = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
     sizes = {

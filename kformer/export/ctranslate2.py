@@ -19,6 +19,7 @@ from kformer.export.checks import (
 from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_float16
 from kformer.utils.files import new_folder, write_json
+from kformer_options.installed import check_extra
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
@@ -91,7 +92,13 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     ```
     """
     path = check_export(path, "ctranslate2", quantization)
-    _check(translator, quantization)
+    model, tokenizer = translator.model, translator.tokenizer
+    check_exact(model, "CTranslate2")
+    check_layers(model, "CTranslate2", known=("rope",))
+    ids = {"unknown": tokenizer.unknown_id, "end": model.end_id}
+    check_special_tokens(tokenizer, ids, "CTranslate2")
+    if "bfloat16" in quantization:
+        check_extra(f"quantization={quantization!r}", "torch", ("torch",))
     spec = build_spec(translator)
     spec.validate()
     if quantization == "float16":
@@ -102,90 +109,61 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     spec.optimize(quantization=quantization)
     with new_folder(path) as folder:
         spec.save(str(folder))
-        write_sentencepiece(translator.tokenizer, folder)
-        translator.tokenizer.save(folder / "tokenizer")
-        write_json(folder / METADATA_FILE, _metadata(translator, quantization))
+        write_sentencepiece(tokenizer, folder)
+        tokenizer.save(folder / "tokenizer")
+        metadata = _metadata(translator, quantization, spec.config.add_source_eos)
+        write_json(folder / METADATA_FILE, metadata)
     return path
 
 
 def build_spec(translator):
     """The `ctranslate2.specs.TransformerSpec` of a translator in float32, not validated yet."""
-    from ctranslate2.specs import (
-        TransformerDecoderSpec,
-        TransformerEncoderSpec,
-        TransformerSpec,
-        common_spec,
-    )
+    from ctranslate2 import specs
 
-    model = translator.model
-    config = model.get_config()
-    network = model.network
-    activations = {
-        "relu": common_spec.Activation.RELU,
-        "gelu": common_spec.Activation.GELU,
-        "silu": common_spec.Activation.SWISH,
-    }
-    options = {
-        "pre_norm": config["normalize_first"],
-        "activation": activations[config["activation"]],
-        "layernorm_embedding": network.source_positions is not None,
-    }
-    specs = []
-    for kind, layers in (
-        (TransformerEncoderSpec, network.encoder_layers),
-        (TransformerDecoderSpec, network.decoder_layers),
+    network, config = translator.model.network, translator.model.get_config()
+    activation = specs.common_spec.Activation
+    activations = {"relu": activation.RELU, "gelu": activation.GELU, "silu": activation.SWISH}
+    sides = []
+    for kind, stack in (
+        (specs.TransformerEncoderSpec, network.encoder),
+        (specs.TransformerDecoderSpec, network.decoder),
     ):
-        attention = layers[0].self_attention
-        rotary = {}
+        attention, options = stack.layers[0].self_attention, {}
         if attention.rotary is not None:
-            rotary = {
+            options = {
                 "rotary_dim": attention.head_size,
                 "rotary_interleave": attention.rotary["interleaved"],
                 "rotary_base": attention.rotary["base"],
             }
-        specs.append(kind(len(layers), attention.num_heads, **options, **rotary))
-    spec = TransformerSpec(*specs)
+        options |= {
+            "pre_norm": config["normalize_first"],
+            "activation": activations[config["activation"]],
+            "layernorm_embedding": network.source_positions is not None,
+        }
+        sides.append(kind(len(stack.layers), attention.num_heads, **options))
+    spec = specs.TransformerSpec(*sides)
     _set_tables(spec, network)
-    for side, embedding, positions, norm in (
-        (spec.encoder, network.source_embedding, network.source_positions, network.encoder.norm),
-        (spec.decoder, network.target_embedding, network.target_positions, network.decoder.norm),
+    for side, stack, embedding, positions in (
+        (spec.encoder, network.encoder, network.source_embedding, network.source_positions),
+        (spec.decoder, network.decoder, network.target_embedding, network.target_positions),
     ):
         side.scale_embeddings = embedding.scale
         if hasattr(side, "position_encodings"):  # A decoder with rotary positions has none.
             layer = embedding if positions is None else positions
-            side.position_encodings.encodings = _position_table(layer, model)
+            rows = _positions(translator.model)
+            vectors = np.zeros((rows, config["hidden_dim"]), dtype="float32")
+            if layer.position_encoding is not None:
+                vectors = _array(layer.position_vectors(rows, config["hidden_dim"], 0))
+            side.position_encodings.encodings = vectors
         if positions is not None:
             _set_norm(side.layernorm_embedding, positions.norm)
-        if norm is not None:
-            _set_norm(side.layer_norm, norm)
-    for layer_spec, layer in zip(spec.encoder.layer, network.encoder_layers, strict=True):
-        _set_layer(layer_spec, layer)
-    for layer_spec, layer in zip(spec.decoder.layer, network.decoder_layers, strict=True):
-        _set_layer(layer_spec, layer)
-        attention, cross = layer_spec.attention, layer.cross_attention
-        _set_linear(attention.linear[0], cross.query_kernel, cross.query_bias)
-        _set_linear(attention.linear[1], cross.key_value_kernel, cross.key_value_bias)
-        _set_linear(attention.linear[2], cross.output_kernel, cross.output_bias)
-        _set_norm(attention.layer_norm, layer.cross_attention_norm)
+        if stack.norm is not None:
+            _set_norm(side.layer_norm, stack.norm)
+        for layer_spec, layer in zip(side.layer, stack.layers, strict=True):
+            _set_layer(layer_spec, layer)
     _set_vocabularies(spec, translator)
     spec.config.layer_norm_epsilon = config["layer_norm_epsilon"]
     return spec
-
-
-def _check(translator, quantization):
-    """Refuses what cannot be exported, before anything is written."""
-    check_exact(translator.model, "CTranslate2")
-    check_layers(translator.model, "CTranslate2", known=("rope",))
-    ids = {"unknown": translator.tokenizer.unknown_id, "end": translator.model.end_id}
-    check_special_tokens(translator.tokenizer, ids, "CTranslate2")
-    if "bfloat16" in quantization:
-        from ctranslate2.specs import model_spec
-
-        if not model_spec.torch_is_available:
-            raise ImportError(
-                f"quantization={quantization!r} needs PyTorch, which is not installed here: run "
-                "`pip install torch`."
-            )
 
 
 def _array(weight):
@@ -202,20 +180,11 @@ def _set_tables(spec, network):
     target = source if is_shared else _array(network.target_embedding.embeddings)
     spec.encoder.embeddings[0].weight = source
     spec.decoder.embeddings.weight = target
-    projection = network.output_projection
-    spec.decoder.projection.weight = (
-        target if projection is None else _array(ops.transpose(projection.kernel))
-    )  # [V, D]
+    if network.output_projection is not None:
+        target = _array(ops.transpose(network.output_projection.kernel))
+    spec.decoder.projection.weight = target  # [V, D]
     if network.output_bias is not None:
         spec.decoder.projection.bias = _array(network.output_bias.bias)
-
-
-def _position_table(layer, model):
-    """The position vectors of one side, `[positions, D]`; zeros for a model without positions."""
-    rows = _positions(model)
-    if layer.position_encoding is None:
-        return np.zeros((rows, model.hidden_dim), dtype="float32")
-    return _array(layer.position_vectors(rows, model.hidden_dim, 0))
 
 
 def _positions(model):
@@ -226,7 +195,7 @@ def _positions(model):
 
 
 def _set_layer(spec, layer):
-    """Sets what encoder and decoder layers share. A dense kernel is `[inputs, outputs]` here and
+    """Sets a layer of the encoder or decoder. A dense kernel is `[inputs, outputs]` here and
     `[outputs, inputs]` there.
     """
     attention = layer.self_attention
@@ -235,6 +204,13 @@ def _set_layer(spec, layer):
     _set_linear(joined, attention.query_key_value_kernel, attention.query_key_value_bias)
     _set_linear(output, attention.output_kernel, attention.output_bias)
     _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
+    if hasattr(layer, "cross_attention"):
+        attention = layer.cross_attention
+        query, key_value, output = spec.attention.linear
+        _set_linear(query, attention.query_kernel, attention.query_bias)
+        _set_linear(key_value, attention.key_value_kernel, attention.key_value_bias)
+        _set_linear(output, attention.output_kernel, attention.output_bias)
+        _set_norm(spec.attention.layer_norm, layer.cross_attention_norm)
     inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
     _set_linear(spec.ffn.linear_0, inner.kernel, inner.bias)
     _set_linear(spec.ffn.linear_1, outer.kernel, outer.bias)
@@ -265,12 +241,11 @@ def _tokens(translator, side):
 
 
 def _set_vocabularies(spec, translator):
+    model, config = translator.model, spec.config
     source, target = _tokens(translator, "source"), _tokens(translator, "target")
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
-    model, tokenizer = translator.model, translator.tokenizer
-    config = spec.config
-    config.unk_token = target[tokenizer.unknown_id]
+    config.unk_token = target[translator.tokenizer.unknown_id]
     config.eos_token = target[model.end_id]
     config.decoder_start_token = target[model.start_id]
     # It is never added to a source (the caller adds a prefix). But it must be in the source
@@ -278,20 +253,16 @@ def _set_vocabularies(spec, translator):
     start = config.decoder_start_token
     config.bos_token = start if start in source else config.eos_token
     config.add_source_bos = False
-    config.add_source_eos = _adds_end(translator)
+    # The engine can add the end token alone; any other suffix is the caller's.
+    config.add_source_eos = tuple(translator.tokenizer.source_suffix) == (model.end_id,)
 
 
-def _adds_end(translator):
-    """Whether the engine can add the source's suffix itself: it can add the end token alone."""
-    return tuple(translator.tokenizer.source_suffix) == (translator.model.end_id,)
-
-
-def _metadata(translator, quantization):
+def _metadata(translator, quantization, adds_end):
     import ctranslate2
 
     model, tokenizer, options = translator.model, translator.tokenizer, translator.options
     source, target = _tokens(translator, "source"), _tokens(translator, "target")
-    suffix = () if _adds_end(translator) else tokenizer.source_suffix
+    suffix = () if adds_end else tokenizer.source_suffix
     repetition = {
         name: getattr(options, name)
         for name in ("repetition_penalty", "no_repeat_ngram_size")
@@ -303,17 +274,13 @@ def _metadata(translator, quantization):
         "normalization": tokenizer.normalization,
         "source_prefix": [source[token_id] for token_id in tokenizer.source_prefix],
         "source_suffix": [source[token_id] for token_id in suffix],
-        "target_prefix": [
-            target[token_id] for token_id in options.prefix_ids or tokenizer.target_prefix
-        ],
+        "target_prefix": [target[i] for i in options.prefix_ids or tokenizer.target_prefix],
         "translate_batch": {
             "max_input_length": model.max_length,
             # CTranslate2 counts the end token.
             "max_decoding_length": min(options.max_length + 1, _positions(model)),
             "min_decoding_length": options.min_length,
-            "suppress_sequences": [
-                [target[token_id]] for token_id in forbidden_ids(model, options)
-            ],
+            "suppress_sequences": [[target[i]] for i in forbidden_ids(model, options)],
             **repetition,
         },
         "search": dataclasses.asdict(options),

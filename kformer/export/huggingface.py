@@ -1,5 +1,6 @@
 """The format hf: a folder that the Hugging Face library `transformers` loads."""
 
+import ml_dtypes  # noqa: F401 - NumPy knows bfloat16 by it
 import numpy as np
 from keras import ops
 
@@ -74,17 +75,26 @@ def export_huggingface(translator, path, *, dtype=None, **options):
             "force one token alone."
         )
     dtype = dtype or next(slots(model)).variable.dtype
+    config = _config(model, search, dtype)
+    names = {"pad_token": "pad", "unk_token": "unknown", "eos_token": "end"}
+    special = {name: tokenizer.special_ids[key] for name, key in names.items()}
     contents = {
-        "config.json": _config(model, search, dtype),
+        "config.json": config,
         "generation_config.json": _generation_config(search, model),
-        "tokenizer_config.json": _tokenizer_config(model, tokenizer),
-        "vocab.json": _vocabulary(tokenizer, "source"),
+        "tokenizer_config.json": {
+            "tokenizer_class": "MarianTokenizer",
+            "model_max_length": model.max_length,
+            "separate_vocabs": not tokenizer.joint,
+            **{name: tokenizer.id_to_token(token_id) for name, token_id in special.items()},
+        },
     }
-    if not tokenizer.joint:
-        contents["target_vocab.json"] = _vocabulary(tokenizer, "target")
+    files = {"vocab.json": "source"} | ({} if tokenizer.joint else {"target_vocab.json": "target"})
+    for name, side in files.items():
+        pieces = tokenizer.vocabulary(side).pieces
+        contents[name] = {piece: token_id for token_id, piece in enumerate(pieces)}
     with new_folder(path) as folder:
         write_sentencepiece(tokenizer, folder)
-        _write_weights(model, search, _number_type(dtype), folder)
+        _write_weights(model, config["max_position_embeddings"], np.dtype(dtype), folder)
         for name, content in contents.items():
             write_json(folder / name, content)
     return path
@@ -100,7 +110,11 @@ def check_model(model):
         ValueError: the message names the option that neither has.
     """
     check_exact(model, "the format hf")
-    check_layers(model, "the format hf", remedy=_remedy())
+    remedy = (
+        f"A training with {named('made_for')}=transformers chooses a model that fits; export this "
+        "one as a SavedModel."
+    )
+    check_layers(model, "the format hf", remedy=remedy)
     config = model.get_config()
     reasons = {
         "position_encoding": config["position_encoding"] not in ("sinusoidal", "sinusoidal_halves"),
@@ -114,20 +128,13 @@ def check_model(model):
             raise ValueError(
                 f"The model has {name}={config[name]!r}, which the format hf cannot hold: its "
                 "architectures have sinusoidal positions from 0, no norm after the embeddings, an "
-                f"epsilon of 1e-5 and an even hidden size. {_remedy()}"
+                f"epsilon of 1e-5 and an even hidden size. {remedy}"
             )
     if config["normalize_first"] and not config["share_embeddings"]:
         raise ValueError(
             "The format hf cannot hold a pre-norm model with separate embeddings: train with one "
-            f"vocabulary for both sides, or with {named('norm')}=post. {_remedy()}"
+            f"vocabulary for both sides, or with {named('norm')}=post. {remedy}"
         )
-
-
-def _remedy():
-    return (
-        f"A training with {named('made_for')}=transformers chooses a model that fits; export this "
-        "one as a SavedModel."
-    )
 
 
 def check_tokenizer(tokenizer):
@@ -139,30 +146,21 @@ def check_tokenizer(tokenizer):
     Raises:
         ValueError: the message names what it cannot do.
     """
+    source_suffix, target_suffix = tokenizer.source_suffix, tokenizer.target_suffix
+    reason = None
     if tokenizer.source_prefix or tokenizer.target_prefix:
+        reason = "puts tokens before the text (such as a language's)"
+    elif tokenizer.normalization == "identity":
+        reason = "has normalization='identity'"
+    elif (source_suffix, target_suffix) != ((tokenizer.end_id,), (tokenizer.end_id,)):
+        reason = f"ends texts with the tokens {source_suffix} and {target_suffix}"
+    if reason is not None:
         raise ValueError(
-            "The tokenizer puts tokens before the text (such as a language's), and the tokenizer "
-            "of the format hf cannot: export to saved_model or onnx."
+            f"The tokenizer {reason}, and that of the format hf cannot: export to saved_model or "
+            "onnx."
         )
-    if tokenizer.normalization == "identity":
-        raise ValueError(
-            "The tokenizer has normalization='identity', whose escapes the tokenizer of the format "
-            "hf does not know: export to saved_model or onnx, or train with "
-            "normalization='nmt_nfkc'."
-        )
-    for side, suffix in (("source", tokenizer.source_suffix), ("target", tokenizer.target_suffix)):
-        if suffix != (tokenizer.end_id,):
-            raise ValueError(
-                f"The tokenizer ends the {side} with {suffix}, but the format hf with the end "
-                f"token {tokenizer.end_id} alone."
-            )
     ids = {name: tokenizer.special_ids[name] for name in ("pad", "unknown", "end")}
     check_special_tokens(tokenizer, ids, "the format hf")
-
-
-def _num_positions(model, search):
-    """The size of that library's table of fixed positions: for the longest search and source."""
-    return max(model.max_length, search.max_length + 2)
 
 
 def _config(model, search, dtype):
@@ -174,7 +172,8 @@ def _config(model, search, dtype):
         "is_encoder_decoder": True,
         "vocab_size": model.vocabulary_size,
         "d_model": config["hidden_dim"],
-        "max_position_embeddings": _num_positions(model, search),
+        # Of the table of fixed positions: for the longest search and source.
+        "max_position_embeddings": max(model.max_length, search.max_length + 2),
         "activation_function": _ACTIVATIONS[config["activation"]],
         **{name: config[name] for name in ("dropout", "attention_dropout", "activation_dropout")},
         "scale_embedding": config["scale_embeddings"],
@@ -235,37 +234,26 @@ def _generation_config(search, model):
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _tokenizer_config(model, tokenizer):
-    names = {"pad_token": "pad", "unk_token": "unknown", "eos_token": "end"}
-    return {
-        "tokenizer_class": "MarianTokenizer",
-        "model_max_length": model.max_length,
-        "separate_vocabs": not tokenizer.joint,
-        **{name: tokenizer.id_to_token(tokenizer.special_ids[key]) for name, key in names.items()},
-    }
-
-
-def _vocabulary(tokenizer, side):
-    return {piece: token_id for token_id, piece in enumerate(tokenizer.vocabulary(side).pieces)}
-
-
-def _write_weights(model, search, number_type, folder):
+def _write_weights(model, num_positions, number_type, folder):
     """Writes the tensors in files of at most `_SHARD_BYTES`; one is in memory at a time."""
     from safetensors.numpy import save_file
 
     shards, size = [[]], 0
     for slot in slots(model):
         num_bytes = int(np.prod(slot.variable.shape)) * number_type.itemsize
-        if shards[-1] and size + num_bytes > _SHARD_BYTES:
-            shards.append([])
-            size = 0
-        shards[-1].append(slot)
         size += num_bytes
-    names = ["model.safetensors"]
-    if len(shards) > 1:
-        names = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
-    files, total = {}, 0
-    order = _residual_order(model)
+        if shards[-1] and size > _SHARD_BYTES:
+            shards.append([])
+            size = num_bytes
+        shards[-1].append(slot)
+    names, count = ["model.safetensors"], len(shards)
+    if count > 1:
+        names = [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, count + 1)]
+    files, total, order = {}, 0, None
+    if model.config.position_encoding == "sinusoidal":
+        # For each dimension of the exported residual stream the index of ours.
+        indices = np.arange(model.hidden_dim)
+        order = np.concatenate([indices[::2], indices[1::2]])
     for name, shard in zip(names, shards, strict=True):
         tensors = {}
         for slot in shard:
@@ -277,17 +265,17 @@ def _write_weights(model, search, number_type, folder):
             for key, tensor in zip(slot.names, slot.split(array), strict=True):
                 tensors[key] = np.ascontiguousarray(tensor).astype(number_type)
         if shard is shards[0]:
-            for key, array in _expected_besides(model, search, tensors).items():
+            for key, array in _expected_besides(model, num_positions, tensors).items():
                 tensors[key] = array.astype(number_type)
         save_file(tensors, str(folder / name), metadata={"format": "pt"})
         files |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
-    if len(shards) > 1:
+    if count > 1:
         index = {"metadata": {"total_size": total}, "weight_map": files}
         write_json(folder / "model.safetensors.index.json", index)
 
 
-def _expected_besides(model, search, tensors):
+def _expected_besides(model, num_positions, tensors):
     """Tensors that the library expects though our model has no such weight; `tensors` are those of
     the first file.
     """
@@ -297,7 +285,7 @@ def _expected_besides(model, search, tensors):
         extra["final_logits_bias"] = np.zeros((1, model.target_vocabulary_size), "float32")
     for side in ("encoder", "decoder"):
         if config["normalize_first"]:
-            positions = np.arange(_num_positions(model, search), dtype="int32")
+            positions = np.arange(num_positions, dtype="int32")
             vectors = sinusoidal_positions(positions, config["hidden_dim"], layout="halves")
             extra[f"model.{side}.embed_positions.weight"] = ops.convert_to_numpy(vectors)
         if config["share_embeddings"] and not config["share_output"]:
@@ -305,22 +293,3 @@ def _expected_besides(model, search, tensors):
             # the two sides either.
             extra[f"model.{side}.embed_tokens.weight"] = tensors["model.shared.weight"]
     return extra
-
-
-def _number_type(dtype):
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype)
-
-
-def _residual_order(model):
-    """For each dimension of the exported residual stream the index of ours; `None` where the
-    layouts are the same.
-    """
-    config = model.get_config()
-    if config["position_encoding"] != "sinusoidal":
-        return None
-    indices = np.arange(config["hidden_dim"])
-    return np.concatenate([indices[::2], indices[1::2]])

@@ -13,6 +13,13 @@ _IMAGE = "tensorflow/serving:latest"
 # The most texts of a request, which is computed in batches.
 _MOST_TEXTS = 4096
 
+_MODEL = """\
+  config {{
+    name: {name}
+    base_path: {path}
+    model_platform: "tensorflow"
+  }}
+"""
 _COMPOSE = """\
 # Starts TensorFlow Serving: docker compose up
 services:
@@ -67,8 +74,9 @@ def write_serving_config(folder, *, max_batch_size=64, threads=1):
     check_whole("threads", threads)
     parent = pathlib.Path(folder).resolve().parent
     names = sorted({file.parent.parent.name for file in parent.glob("*/*/saved_model.pb")})
+    models = (_MODEL.format(name=_quoted(name), path=_quoted(f"{_MOUNT}/{name}")) for name in names)
     contents = (
-        _models_config(names),
+        "model_config_list {\n" + "".join(models) + "}\n",
         _batching_parameters(max_batch_size, threads),
         _COMPOSE.format(image=_IMAGE, mount=_MOUNT),
     )
@@ -76,19 +84,6 @@ def write_serving_config(folder, *, max_batch_size=64, threads=1):
         with files.replacing(parent / name) as aside:
             aside.write_text(content, encoding="utf-8")
     return [parent / name for name in CONFIG_FILES]
-
-
-def _models_config(names):
-    """`ModelServerConfig` as text."""
-    entries = (
-        "  config {\n"
-        f"    name: {_quoted(name)}\n"
-        f"    base_path: {_quoted(f'{_MOUNT}/{name}')}\n"
-        '    model_platform: "tensorflow"\n'
-        "  }\n"
-        for name in names
-    )
-    return "model_config_list {\n" + "".join(entries) + "}\n"
 
 
 def _batching_parameters(max_batch_size, threads):

@@ -13,9 +13,13 @@
 scores are not scaled, and its feed-forward networks may be gated."""
 
 from kformer.interop.limits import MOST_LAYERS
-from kformer.utils.checks import check_rate, check_whole
+from kformer.utils.checks import check_choice, check_whole
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
+_T5_ACTIVATIONS = {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}
+_T5_ACTIVATIONS |= {f"gated-{name}": ours for name, ours in _T5_ACTIVATIONS.items()}
+# In T5's files it has always meant the tanh approximation.
+_T5_ACTIVATIONS["gated-gelu"] = "gelu_tanh"
 # Rows at the beginning of a learned table that no position uses.
 UNUSED_POSITIONS = 2
 
@@ -93,13 +97,9 @@ def model_arguments(config, where="config.json"):
         )
     config = {**_DEFAULTS, **_OWN_DEFAULTS.get(model_type, {}), **config}
     sizes = _sizes(config, _SIZES, where)
-    activation = config["activation_function"]
-    if activation not in _ACTIVATIONS:
-        raise ValueError(
-            f"{where} has the activation_function {activation!r}; kformer has "
-            f"{', '.join(_ACTIVATIONS)}."
-        )
-    shared = config.get("share_encoder_decoder_embeddings", True)
+    name = config["activation_function"]
+    activation = _ACTIVATIONS[check_choice(f"activation_function of {where}", name, _ACTIVATIONS)]
+    shared = bool(config.get("share_encoder_decoder_embeddings", True))
     size = sizes["vocabulary_size"]
     target_size = config.get("decoder_vocab_size") or size
     if shared and target_size != size:
@@ -109,25 +109,22 @@ def model_arguments(config, where="config.json"):
     return {
         **sizes,
         "target_vocabulary_size": None if target_size == size else target_size,
-        "activation": _ACTIVATIONS[activation],
-        **{
-            name: check_rate(f"{name} of {where}", config[name])
-            for name in ("dropout", "attention_dropout", "activation_dropout")
-        },
+        "activation": activation,
+        **{name: config[name] for name in ("dropout", "attention_dropout", "activation_dropout")},
         "scale_embeddings": bool(config["scale_embedding"]),
-        "share_embeddings": bool(shared),
+        "share_embeddings": shared,
         "share_output": bool(config.get("tie_word_embeddings", True)),
-        **_special_ids(config, max(size, target_size), where),
+        **_special_ids(config),
         **dict(zip(_STYLE_OPTIONS, _STYLES[model_type], strict=True)),
     }
 
 
 def _t5_arguments(config, where):
-    activation, is_gated = _t5_activation(config, where)
-    tied = bool(config.get("tie_word_embeddings", True))
+    tied, is_mt5 = bool(config.get("tie_word_embeddings", True)), config["model_type"] == "mt5"
     version = str(config.get("transformers_version", "")).partition(".")[0]
-    is_newer_mt5 = config["model_type"] == "mt5" and version.isdecimal() and int(version) >= 5
+    is_newer_mt5 = is_mt5 and version.isdecimal() and int(version) >= 5
     settings = {
+        "feed_forward_proj": "gated-gelu" if is_mt5 else "relu",
         "relative_attention_num_buckets": 32,
         "relative_attention_max_distance": 128,
         "num_decoder_layers": config.get("num_layers"),
@@ -136,16 +133,15 @@ def _t5_arguments(config, where):
         "decoder_start_token_id": config.get("pad_token_id"),
         **{name: value for name, value in config.items() if value is not None},
     }
-    sizes = _sizes(settings, _T5_SIZES, where)
-    dropout = check_rate(f"dropout_rate of {where}", settings["dropout_rate"])
+    inner = settings["feed_forward_proj"]
+    check_choice(f"feed_forward_proj of {where}", inner, _T5_ACTIVATIONS)
+    rates = ("dropout", "attention_dropout", "activation_dropout")
     return {
-        **sizes,
+        **_sizes(settings, _T5_SIZES, where),
         "target_vocabulary_size": None,
-        "activation": activation,
-        "gated": is_gated,
-        "dropout": dropout,
-        "attention_dropout": dropout,
-        "activation_dropout": dropout,
+        "activation": _T5_ACTIVATIONS[inner],
+        "gated": inner.startswith("gated-"),
+        **dict.fromkeys(rates, settings["dropout_rate"]),
         "normalize_first": True,
         "normalization": "rms_norm",
         "layer_norm_epsilon": float(config.get("layer_norm_epsilon", 1e-6)),
@@ -157,40 +153,18 @@ def _t5_arguments(config, where):
         # option for it, but not those of mT5, which that library has not scaled since version 5.
         "scale_output": bool(config.get("scale_decoder_outputs", tied and not is_newer_mt5)),
         "share_output": tied,
-        **_special_ids(settings, sizes["vocabulary_size"], where),
+        **_special_ids(settings),
     }
 
 
-def _t5_activation(config, where):
-    """The name of the activation, and whether it is gated."""
-    usual = "gated-gelu" if config["model_type"] == "mt5" else "relu"
-    name = config.get("feed_forward_proj", usual)
-    gate, _, activation = name.rpartition("-")
-    # In T5's files "gated-gelu" has always meant the tanh approximation.
-    if (gate, activation) == ("gated", "gelu"):
-        return "gelu_tanh", True
-    activation = {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}.get(activation)
-    if activation is None or gate not in ("", "gated"):
-        raise ValueError(
-            f"{where} has the feed_forward_proj {name!r}; kformer has {', '.join(_ACTIVATIONS)}, "
-            "gated or not."
-        )
-    return activation, gate == "gated"
-
-
-def _special_ids(config, size, where):
-    end_id = config.get("eos_token_id")
-    end_id = end_id[0] if isinstance(end_id, list) and len(end_id) == 1 else end_id
-    special = {
-        "pad_id": config.get("pad_token_id"),
-        "end_id": end_id,
-        "start_id": config.get("decoder_start_token_id"),
-    }
-    if special["start_id"] is None:
-        special["start_id"] = end_id  # mBART's configuration leaves it to the tokenizer.
-    for name, value in special.items():
-        check_whole(f"The {name.replace('_', ' ')} of {where}", value, least=0, most=size - 1)
-    return special
+def _special_ids(config):
+    """Three ids, unchecked: the import compares them with the tokenizer's."""
+    end_id, start_id = config.get("eos_token_id"), config.get("decoder_start_token_id")
+    if isinstance(end_id, list) and len(end_id) == 1:
+        end_id = end_id[0]
+    if start_id is None:
+        start_id = end_id  # mBART's configuration leaves it to the tokenizer.
+    return {"pad_id": config.get("pad_token_id"), "end_id": end_id, "start_id": start_id}
 
 
 def _sizes(config, names, where):

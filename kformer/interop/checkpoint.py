@@ -1,12 +1,15 @@
 """The folder of a published checkpoint. Reading it runs no code and never leaves the folder."""
 
 import contextlib
+import os
 import pathlib
 import struct
 
 from kformer.interop.hub import cache_root
 from kformer.interop.limits import MOST_LIST_BYTES, read_settings
 from kformer.interop.pickles import open_pickle
+from kformer_options.installed import check_extra
+from kformer_options.model_folders import check_published
 
 _SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 
@@ -29,16 +32,10 @@ class CheckpointFolder:
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
-        if not self.path.is_dir():
-            raise FileNotFoundError(
-                f"There is no folder {self.path}: give the folder of a downloaded model, with its "
-                "config.json, or its name at the hub, such as Helsinki-NLP/opus-mt-en-de."
-            )
+        check_published(self.path)
+        for path in sorted(self.path.rglob("*")):
+            self.file(path.relative_to(self.path))  # Raises if it is a link that leads out.
         self.config = self.read_json("config.json")
-        if self.config is None:
-            raise FileNotFoundError(
-                f"{self.path} has no config.json, so it is not a folder of a published model."
-            )
 
     def file(self, name):
         """The path of a file, or `None` if there is none.
@@ -47,7 +44,7 @@ class CheckpointFolder:
             ValueError: it is a link that leads out of the folder.
         """
         path = self.path / name
-        if not path.is_symlink() and not path.exists():
+        if not os.path.lexists(path):
             return None
         inside = False
         # A download cache keeps the content beside the folder, and links to it.
@@ -60,15 +57,6 @@ class CheckpointFolder:
                 "model with its files (as `cp -rL` does) and import the copy."
             )
         return path if path.is_file() else None
-
-    def check_links(self):
-        """Makes sure that no link in the folder leads out of it.
-
-        Raises:
-            ValueError: one does.
-        """
-        for path in sorted(self.path.rglob("*")):
-            self.file(path.relative_to(self.path))
 
     def read_json(self, name):
         """The JSON object in a file; `None` if there is no such file.
@@ -97,8 +85,7 @@ class CheckpointFolder:
         )
 
     def _weight_files(self, name):
-        whole = self.file(name)
-        if whole is not None:
+        if whole := self.file(name):
             return [whole]
         index = self.read_json(f"{name}.index.json")
         if index is None:
@@ -109,17 +96,17 @@ class CheckpointFolder:
             raise ValueError(
                 f"{self.path / name}.index.json has no weight_map: download the model again."
             )
-        files = []
-        for shard in sorted(set(shards)):
-            # A plain file name: an index must not lead to another folder.
-            path = self.file(shard) if pathlib.PurePath(shard).name == shard else None
-            if path is None:
-                raise FileNotFoundError(
-                    f"{self.path} lacks {shard!r}, which its index of weights names: download the "
-                    "model again."
-                )
-            files.append(path)
-        return files
+        # Plain file names: an index must not lead to another folder.
+        files = {
+            shard: self.file(shard) if pathlib.PurePath(shard).name == shard else None
+            for shard in sorted(set(shards))
+        }
+        if missing := [shard for shard, path in files.items() if path is None]:
+            raise FileNotFoundError(
+                f"{self.path} lacks {missing[0]!r}, which its index of weights names: download "
+                "the model again."
+            )
+        return list(files.values())
 
 
 class Weights:
@@ -165,13 +152,9 @@ class Weights:
 
 
 def _open_safetensors(path):
-    try:
-        import safetensors
-    except ImportError:
-        raise ImportError(
-            f"Reading {path} needs safetensors, which is not installed here: run `pip install "
-            "safetensors`."
-        ) from None
+    check_extra(f"Reading {path}", "interop")
+    import safetensors
+
     try:
         with open(path, "rb") as start:
             (header,) = struct.unpack("<Q", start.read(8))

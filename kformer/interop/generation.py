@@ -10,7 +10,7 @@ _MOST_LISTED = 200
 # The default of `generate`.
 _DEFAULT_NEW_TOKENS = 20
 # Settings that the search follows; `search_options` reads them.
-FOLLOWED = (
+_FOLLOWED = (
     *("num_beams", "length_penalty", "early_stopping", "num_return_sequences"),
     *("max_length", "min_length", "max_new_tokens", "min_new_tokens"),
     *("bad_words_ids", "suppress_tokens", "renormalize_logits"),
@@ -18,32 +18,18 @@ FOLLOWED = (
     *("do_sample", "temperature", "top_k", "top_p"),
     *("repetition_penalty", "no_repeat_ngram_size"),
 )
-# Settings that the search does not follow, each with the value that changes nothing. Any other
-# setting that is in no table here is not followed either, unless it is `None`, `False` or empty.
-NOT_FOLLOWED = {
-    "encoder_no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0,
-    "num_beam_groups": 1,
-    "diversity_penalty": 0.0,
-    "sequence_bias": None,
-    "exponential_decay_length_penalty": None,
-    "begin_suppress_tokens": None,
-    "forced_decoder_ids": None,
-    "constraints": None,
-    "force_words_ids": None,
-    "guidance_scale": 1.0,
-    "penalty_alpha": 0.0,
-    "stop_strings": None,
-    "prefix_allowed_tokens_fn": None,
-}
-# As in `NOT_FOLLOWED`, but `generate` reads these only to sample.
-_OF_SAMPLING = {
-    "typical_p": 1.0,
-    "min_p": 0.0,
-    "top_h": None,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-}
+# Settings that the search does not follow. Any other setting that is in no table here is not
+# followed either, unless it has a value that changes nothing: `None`, 0, `False` or empty.
+_NOT_FOLLOWED = (
+    *("encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "num_beam_groups"),
+    *("diversity_penalty", "sequence_bias", "exponential_decay_length_penalty"),
+    *("begin_suppress_tokens", "forced_decoder_ids", "constraints", "force_words_ids"),
+    *("guidance_scale", "penalty_alpha", "stop_strings", "prefix_allowed_tokens_fn"),
+)
+# As in `_NOT_FOLLOWED`, but `generate` reads these only to sample.
+_OF_SAMPLING = ("typical_p", "min_p", "top_h", "epsilon_cutoff", "eta_cutoff")
+# Those of them that change nothing if they are 1.
+_FACTORS = ("encoder_repetition_penalty", "num_beam_groups", "guidance_scale", "typical_p")
 # Settings that change no id: other tokens' ids, which the model and the tokenizer have; how the
 # library computes; and what it returns besides.
 _NEUTRAL = (
@@ -58,7 +44,7 @@ _NEUTRAL_PREFIXES = (
 )
 # Older folders have these in config.json, where there is no generation_config.json. Its
 # eos_token_id is the model's own.
-_IN_CONFIG = ({*FOLLOWED, *NOT_FOLLOWED, *_OF_SAMPLING}) - {"eos_token_id"}
+_IN_CONFIG = {*_FOLLOWED, *_NOT_FOLLOWED, *_OF_SAMPLING} - {"eos_token_id"}
 
 
 def search_options(generation, config, model, where="generation_config.json"):
@@ -85,11 +71,11 @@ def search_options(generation, config, model, where="generation_config.json"):
         usual = {} if forces_no_end else {"forced_eos_token_id": model.end_id}
         generation = {**usual, **{name: config[name] for name in config if name in _IN_CONFIG}}
     settings = _Settings(generation, where)
-    left_out = _not_followed(generation)
-    ends_by_force = _ends_by_force(settings, model, left_out)
-    lengths = _lengths(settings, config, model, ends_by_force)
-    forbidden = _forbidden(settings, model, left_out)
-    numbers = _hypotheses(settings, left_out)
+    left_out = _not_followed(settings)
+    ends = settings.ids("forced_eos_token_id")
+    for name in ("forced_eos_token_id", "eos_token_id"):
+        if set(settings.ids(name)) - {model.end_id}:
+            left_out[name] = f"{name}={settings[name]}"
     first = settings.ids("forced_bos_token_id")
     if len(first) > 1:
         left_out["forced_bos_token_id"] = f"forced_bos_token_id={first}"
@@ -97,15 +83,15 @@ def search_options(generation, config, model, where="generation_config.json"):
         with command_line_names(False):
             options = SearchOptions(
                 mode="huggingface",
-                **numbers,
-                **lengths,
-                length_penalty=settings.value("length_penalty", 1.0),
-                early_stopping=settings.value("early_stopping", False),
-                forced_end=ends_by_force,
-                forbidden_ids=tuple(sorted(forbidden)),
-                renormalize=bool(settings.value("renormalize_logits", False)),
+                **_hypotheses(settings, left_out),
+                **_lengths(settings, model, ends == [model.end_id]),
+                length_penalty=settings.get("length_penalty", 1.0),
+                early_stopping=settings.get("early_stopping", False),
+                forced_end=ends == [model.end_id],
+                forbidden_ids=tuple(sorted(_forbidden(settings, model, left_out))),
+                renormalize=bool(settings.get("renormalize_logits", False)),
                 prefix_ids=tuple(first[:1]),
-                repetition_penalty=settings.value("repetition_penalty", 1.0),
+                repetition_penalty=settings.get("repetition_penalty", 1.0),
                 no_repeat_ngram_size=settings.number("no_repeat_ngram_size") or 0,
             )
         check_options(model, options)
@@ -128,12 +114,12 @@ def check_followed(left_out, ignore, where="generation_config.json"):
     if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
         raise ValueError(f"ignore must be a list of names of settings, but {ignore!r} was given.")
     refused = [name for name in left_out if name not in ignore]
+    if len(refused) > _MOST_LISTED:
+        raise ValueError(
+            f"{where} has {len(refused):,} settings that kformer's search does not follow, the "
+            f"first of them {shown(refused[0])}: this is not a file of a published model."
+        )
     if refused:
-        if len(refused) > _MOST_LISTED:
-            raise ValueError(
-                f"{where} has {len(refused):,} settings that kformer's search does not follow, the "
-                f"first of them {shown(refused[0])}: this is not a file of a published model."
-            )
         *most, last = (left_out[name] for name in refused)
         listed = f"{', '.join(most)} and {last}" if most else last
         names = tuple(dict.fromkeys([*ignore, *refused]))
@@ -145,21 +131,21 @@ def check_followed(left_out, ignore, where="generation_config.json"):
         )
 
 
-def _not_followed(generation):
+def _not_followed(settings):
     """Dict of the settings in no table of what is followed, as `search_options` returns it."""
-    neutral = {*FOLLOWED, *_NEUTRAL, *(() if generation.get("do_sample") else _OF_SAMPLING)}
-    nothing = {**NOT_FOLLOWED, **_OF_SAMPLING}
+    neutral = {*_FOLLOWED, *_NEUTRAL, *(() if settings.get("do_sample") else _OF_SAMPLING)}
     return {
         name: f"{name}={shown(value)}"
-        for name, value in generation.items()
+        for name, value in settings.items()
         if name not in neutral
         and not name.startswith(_NEUTRAL_PREFIXES)
-        and value not in (None, False, [], {}, nothing.get(name))
+        and value not in (False, [], {})
+        and not (name in _FACTORS and value == 1)
     }
 
 
-class _Settings:
-    """The content of a configuration, read with checks.
+class _Settings(dict):
+    """The content of a configuration, read with checks; `None` counts as absent.
 
     Args:
         content: dict.
@@ -167,22 +153,16 @@ class _Settings:
     """
 
     def __init__(self, content, where):
-        self.content = content
+        super().__init__((name, value) for name, value in content.items() if value is not None)
         self.where = where
-
-    def value(self, name, default):
-        """A setting of any type; `None` counts as absent."""
-        value = self.content.get(name)
-        return default if value is None else value
 
     def number(self, name):
         """A setting that is a whole number, or `None`."""
-        numbers = self.check_ids(name, [self.content.get(name)])
-        return numbers[0] if numbers else None
+        return self.check_ids(name, [self[name]])[0] if name in self else None
 
     def ids(self, name):
         """A setting that is a token id or a list of them, as a list."""
-        value = self.value(name, [])
+        value = self.get(name, [])
         return self.check_ids(name, value if isinstance(value, list) else [value])
 
     def check_ids(self, name, ids):
@@ -191,59 +171,46 @@ class _Settings:
         return [check_whole(message, number, least=0) for number in ids if number is not None]
 
 
-def _lengths(settings, config, model, ends_by_force):
+def _lengths(settings, model, ends_by_force):
     """The `SearchOptions` of length."""
     # That library counts the start token too, and stops at this number of tokens with or without an
     # end token.
-    total, new_tokens = settings.number("max_length"), settings.number("max_new_tokens")
-    for name, value, least in (("max_length", total, 2), ("max_new_tokens", new_tokens, 1)):
-        if value is not None and value < least:
-            raise ValueError(
-                f"{settings.where} gives {value} for {name}, which leaves no token after the "
-                "start token."
-            )
-    if new_tokens is not None:
-        total = new_tokens + 1
-    elif total is None:
-        longest = config.get("max_position_embeddings", model.max_length)
-        total = min(_DEFAULT_NEW_TOKENS + 1, longest)
+    total = min(_DEFAULT_NEW_TOKENS + 1, model.max_length)
+    for name, start in (("max_length", 0), ("max_new_tokens", 1)):
+        if name in settings:
+            total = settings.number(name) + start
+            if total < 2:
+                raise ValueError(
+                    f"{settings.where} gives {settings[name]} for {name}, which leaves no token "
+                    "after the start token."
+                )
     if model.get_config()["position_encoding"] == "learned":
         total = min(total, model.max_length + 1)  # The last token is never read.
-    least = settings.number("min_new_tokens")
-    if least is None:
-        least = (settings.number("min_length") or 0) - 1
+    shortest = settings.number("min_new_tokens")
+    if shortest is None:
+        shortest = (settings.number("min_length") or 0) - 1
     max_length = total - 2
     return {
         "max_length": max_length,
         # Without a forced end even the last token may have to be another than the end token.
-        "min_length": max(min(least, max_length + (not ends_by_force)), 0),
+        "min_length": max(min(shortest, max_length + (not ends_by_force)), 0),
         # No limit by the source's length: this one is never the smaller.
         "length_ratio": float(max_length),
         "length_offset": 0,
     }
 
 
-def _ends_by_force(settings, model, left_out):
-    """Whether a hypothesis of full length gets an end token; other end tokens go to `left_out`."""
-    for name in ("forced_eos_token_id", "eos_token_id"):
-        if set(settings.ids(name)) - {model.end_id}:
-            left_out[name] = f"{name}={settings.content[name]}"
-    return settings.ids("forced_eos_token_id") == [model.end_id]
-
-
 def _hypotheses(settings, left_out):
     """The `SearchOptions` for the number of hypotheses, by a beam or by sampling."""
     beam_size = settings.number("num_beams") or 1
     n_best = settings.number("num_return_sequences") or 1
-    sampling = bool(settings.value("do_sample", False))
-    if sampling and beam_size > 1:
+    if settings.get("do_sample") and beam_size == 1:
+        usual = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+        options = {name: settings.get(name, default) for name, default in usual.items()}
+        return {"beam_size": 1, "n_best": n_best, "sampling": True, **options}
+    if settings.get("do_sample"):
         left_out["do_sample"] = f"do_sample=True beside num_beams={beam_size}"
-        sampling = False
-    if not sampling:
-        return {"beam_size": beam_size, "n_best": min(n_best, beam_size), "sampling": False}
-    usual = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
-    chosen = {name: settings.value(name, default) for name, default in usual.items()}
-    return {"beam_size": beam_size, "n_best": n_best, "sampling": True, **chosen}
+    return {"beam_size": beam_size, "n_best": min(n_best, beam_size), "sampling": False}
 
 
 def _forbidden(settings, model, left_out):
@@ -251,7 +218,7 @@ def _forbidden(settings, model, left_out):
     forbidden = set(settings.ids("suppress_tokens"))
     if model.end_id in forbidden:
         left_out["suppress_tokens"] = f"the end token {model.end_id} in suppress_tokens"
-    words = settings.value("bad_words_ids", None) or []
+    words = settings.get("bad_words_ids") or []
     if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
         raise ValueError(
             f"{settings.where} gives {words!r} for bad_words_ids, but a list of lists of token ids "

@@ -6,6 +6,7 @@ SHA-256 for large files and git's for small ones.
 """
 
 import hashlib
+import os
 import pathlib
 import re
 
@@ -56,8 +57,8 @@ def fetch(name, revision=None):
 
     revision = revision or "main"
     try:
-        files, commit = _listed(huggingface_hub, name, revision)
-        paths = [_download(huggingface_hub, name, file, revision, commit) for file in files]
+        files = _listed(huggingface_hub, name, revision)
+        paths = [huggingface_hub.hf_hub_download(name, file, revision=revision) for file in files]
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         is_revision = isinstance(error, errors.RevisionNotFoundError)
         what = f"revision {revision} of" if is_revision else "model"
@@ -75,21 +76,22 @@ def fetch(name, revision=None):
             f"The download of {name} broke off ({_first_line(error)}): give the same command again,"
             " and it goes on where it stopped."
         ) from None
-    folders = {path.parent for path in paths}
-    if len(folders) != 1:
+    paths = [pathlib.Path(path) for path in paths]
+    folder = paths[0].parent
+    if any(path.parent != folder for path in paths):
         raise ValueError(f"The model {name} changed during the download: give the command again.")
     for path in paths:
         verify(path)
-    return HubFolder(folders.pop(), name, commit)
+    return HubFolder(folder, name, folder.name)
 
 
 def _listed(library, name, revision):
-    """The names of the files to read, and the commit: from the hub, or from the cache."""
+    """The names of the files to read, from the hub, or from the cache."""
     from huggingface_hub import constants, errors
 
     if not constants.HF_HUB_OFFLINE:
         info = library.HfApi().model_info(name, revision=revision)
-        return _needed(name, [file.rfilename for file in info.siblings or ()]), info.sha
+        return _needed(name, [file.rfilename for file in info.siblings or ()])
     try:
         folder = library.snapshot_download(name, revision=revision, local_files_only=True)
     except errors.LocalEntryNotFoundError:
@@ -97,30 +99,18 @@ def _listed(library, name, revision):
             f"{name} (revision {revision}) is not in the cache, and HF_HUB_OFFLINE is set: unset "
             "it to download the model."
         ) from None
-    folder = pathlib.Path(folder)
-    return _needed(name, [path.name for path in sorted(folder.iterdir())]), folder.name
+    return _needed(name, sorted(os.listdir(folder)))
 
 
 def _needed(name, files):
     """The files that a model is read from, of the weights in one format alone."""
-    for weights in _WEIGHTS:
-        stem, ending = weights.rsplit(".", 1)
-        shard = re.compile(rf"{re.escape(stem)}(-\d+-of-\d+)?\.{ending}")
-        shards = [file for file in files if shard.fullmatch(file)]
-        if weights in shards:
-            shards = [weights]
+    for weights, other in (_WEIGHTS, reversed(_WEIGHTS)):
+        shard = re.compile(weights.replace(".", r"-\d+-of-\d+\."))
+        shards = [weights] if weights in files else list(filter(shard.fullmatch, files))
         if shards:
-            other = {f"{kind}.index.json" for kind in _WEIGHTS if kind != weights}
-            small = [file for file in files if _SMALL.fullmatch(file) and file not in other]
+            small = {file for file in files if _SMALL.fullmatch(file)} - {f"{other}.index.json"}
             return sorted({*small, *shards})[:_MOST_FILES]
     raise FileNotFoundError(f"{name} has no weights in safetensors or PyTorch's format.")
-
-
-def _download(library, name, file, revision, commit):
-    path = pathlib.Path(library.hf_hub_download(name, file, revision=revision))
-    if path.parent.name != commit:  # The branch moved on.
-        path = pathlib.Path(library.hf_hub_download(name, file, revision=commit))
-    return path
 
 
 def verify(path):

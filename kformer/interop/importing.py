@@ -11,7 +11,7 @@ from kformer.interop.tokenizers import read_tokenizer
 from kformer.interop.weights import check_sizes, load_weights, settle_output
 from kformer.models import Transformer
 from kformer.translating.translator import Translator
-from kformer.utils.checks import check_choice
+from kformer.utils.checks import check_choice, shown
 from kformer.utils.files import new_folder
 from kformer.utils.types import Path
 from kformer_options.model_folders import check_new_folder, is_hub_name
@@ -73,7 +73,6 @@ def load_checkpoint(
     if revision is not None and hub is None:
         raise ValueError(f"{path} is a folder here, which has no {named('revision')} to choose.")
     folder = CheckpointFolder(path if hub is None else hub.path)
-    folder.check_links()
     # Quick checks come first.
     arguments = model_arguments(folder.config, str(folder.path / "config.json"))
     if dtype == "float16" and arguments["position_encoding"] == "t5":
@@ -91,8 +90,8 @@ def load_checkpoint(
     for name, theirs in (("pad", tokenizer.pad_id), ("end", tokenizer.end_id)):
         if theirs != arguments[f"{name}_id"]:
             raise ValueError(
-                f"{folder.path}: the {name} token is {arguments[f'{name}_id']} in config.json but "
-                f"{theirs} in the tokenizer's files; they are not of one model."
+                f"{folder.path}: the {name} token is {shown(arguments[f'{name}_id'])} in "
+                f"config.json but {theirs} in the tokenizer's files; they are not of one model."
             )
     arguments = settle_output(arguments, weights.shapes)
     with command_line_names(False):  # They are settings of the file.

@@ -8,7 +8,7 @@ SentencePiece models 5 MB, their `tokenizer.json` 35 MB, and their weights a few
 import itertools
 
 from kformer.text.unigram_scores import message_fields
-from kformer.utils.files import read_json
+from kformer.utils.files import parse_json, read_bytes
 
 MOST_LAYERS = 100
 MOST_PIECES = 320_000
@@ -36,13 +36,11 @@ def read_settings(path, remedy):
     Raises:
         ValueError: the file holds no JSON object, or its values would take too much memory.
     """
-    if path.stat().st_size <= _MOST_JSON_BYTES:
-        content = path.read_bytes()
-        memory = sum(content.count(mark) * cost for mark, cost in _JSON_COSTS.items())
-        if memory + len(content) * _TEXT_COST > _MOST_JSON_MEMORY:
-            raise ValueError(f"{path} holds more values than any published model has: {remedy}.")
-        del content
-    return read_json(path, remedy=remedy, most=_MOST_JSON_BYTES)
+    content = read_bytes(path, _MOST_JSON_BYTES, remedy=remedy)
+    memory = sum(content.count(mark) * cost for mark, cost in _JSON_COSTS.items())
+    if memory + len(content) * _TEXT_COST > _MOST_JSON_MEMORY:
+        raise ValueError(f"{path} holds more values than any published model has: {remedy}.")
+    return parse_json(content, path, remedy=remedy)
 
 
 def read_sentencepiece(path):
@@ -54,12 +52,7 @@ def read_sentencepiece(path):
     Raises:
         ValueError: the file is too large, or has too many pieces.
     """
-    if path.stat().st_size > _MOST_MODEL_BYTES:
-        raise ValueError(
-            f"{path} has {path.stat().st_size} bytes, too many for a SentencePiece model: kformer "
-            f"reads up to {_MOST_MODEL_BYTES}."
-        )
-    content = path.read_bytes()
+    content = read_bytes(path, _MOST_MODEL_BYTES, remedy="copy it from the hub again")
     fields = message_fields(content, 0, len(content))
     try:
         count = sum(1 for _ in itertools.islice(fields, MOST_PIECES + 1))

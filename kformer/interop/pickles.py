@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 
 from kformer.interop.limits import MOST_LIST_BYTES
+from kformer_options.installed import check_extra
 
 # What PyTorch names in a pickle of tensors. Its own list for `weights_only` is longer, and has
 # functions that allocate as many bytes as they are asked for.
@@ -32,26 +33,26 @@ def open_pickle(path):
         ValueError: the file is damaged, holds other things than tensors, or a tensor has more
             numbers than the file stores for it.
     """
-    try:
-        import torch
-    except ImportError:
-        raise ImportError(
-            f"Reading {path} needs PyTorch, which is not installed here: run `pip install torch`, "
-            "or download the model's model.safetensors."
-        ) from None
+    check_extra(f"Reading {path}", "torch", ("torch",))
+    import torch
+
     try:
         # Older files are not archives and cannot be mapped.
         is_archive = zipfile.is_zipfile(path)
-        (_check_archive if is_archive else _check_old_file)(path)
+        if is_archive:
+            _check_archive(path)
+        else:
+            with open(path, "rb") as file:
+                for _ in range(_PICKLES_OF_OLD_FILES):
+                    _check_pickle(file)
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except Exception as error:  # Damaged files raise many kinds.
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ValueError(
             f"{path} is damaged, or holds more than weights, and was not loaded ({reason})."
         ) from None
-    if not isinstance(tensors, dict) or not all(
-        isinstance(value, torch.Tensor) for value in tensors.values()
-    ):
+    is_table = isinstance(tensors, dict)
+    if not is_table or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
         raise ValueError(
             f"{path} holds other things than tensors by name, so it is not a file of weights."
         )
@@ -81,12 +82,6 @@ def _check_archive(path):
             if member.filename.rpartition("/")[2] == "data.pkl":
                 with archive.open(member) as file:
                     _check_pickle(file)
-
-
-def _check_old_file(path):
-    with open(path, "rb") as file:
-        for _ in range(_PICKLES_OF_OLD_FILES):
-            _check_pickle(file)
 
 
 def _check_pickle(file):

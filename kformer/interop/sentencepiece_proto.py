@@ -27,12 +27,6 @@ NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 _NORMALIZER_FIELD, _CHARSMAP_FIELD = 3, 2
 _MODEL_TYPES = {"Unigram": 1, "BPE": 2}
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-# The spaces of `str.isspace` and of Rust's `char::is_whitespace`, except the four information
-# separators.
-_SPACES = (
-    "\t\n\x0b\x0c\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
 
 
 @dataclass(frozen=True)
@@ -75,65 +69,68 @@ def convert_tokenizer_json(data):
 def _convert(data):
     model = data["model"]
     # First, so that a byte-level tokenizer is refused for this, and not for its normalizer.
-    split = _check_pre_tokenizer(data.get("pre_tokenizer"))
+    adds_space, is_split, at_whitespace = _read_pre_tokenizer(data.get("pre_tokenizer"))
     default = "Unigram" if "unk_id" in model else "BPE" if "merges" in model else None
     kind = model.get("type") or default
-    if kind not in _MODEL_TYPES:
-        raise _inexpressible(f"the model {kind!r}", "Unigram and BPE have counterparts")
+    _require(kind in _MODEL_TYPES, f"the model {kind!r}", "Unigram and BPE have counterparts")
     charsmap, joins_spaces = _read_normalizers(data.get("normalizer"))
-    if split.at_whitespace:
+    if at_whitespace:
         joins_spaces, charsmap = True, charsmap or space_charsmap()
     added = {}
     for token in data.get("added_tokens") or []:
         name = token["content"]
-        if not (token["special"] or (name.startswith("<") and name.endswith(">"))):
-            raise _inexpressible(
-                f"the added token {name!r}", "only special tokens have counterparts"
-            )
+        is_special = token["special"] or (name.startswith("<") and name.endswith(">"))
+        _require(is_special, f"the added token {name!r}", "only special tokens have counterparts")
         added[name] = token["id"]
     read = _read_unigram if kind == "Unigram" else _read_bpe
     ids, scores, unknown = read(model, added)
-    if split.at_space:
+    if is_split:
         # A text is split before each space: pieces with a space inside, or at the end, are never
         # used.
         scores = {piece: score for piece, score in scores.items() if SPACE_SIGN not in piece[1:]}
-    byte_fallback = _has_bytes(model, scores)
+    # Unknown characters become bytes: that takes the flag and a piece for each byte.
+    count = sum(f"<0x{byte:02X}>" in scores for byte in range(256))
+    byte_fallback = bool(model.get("byte_fallback") and count)
+    what = f"byte_fallback with {count} of the 256 bytes"
+    _require(not byte_fallback or count == 256, what, "it needs all")
     pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
     for piece, score in scores.items():
         is_byte = byte_fallback and _BYTE_PIECE.fullmatch(piece)
         pieces.append((piece, score, BYTE if is_byte else NORMAL))
-    names = {token_id: piece for piece, token_id in ids.items()}
-    for token, token_id in added.items():
-        if names.setdefault(token_id, token) != token:
-            raise ValueError(
-                f"tokenizer.json gives the id {token_id} to both {names[token_id]!r} and "
-                f"{token!r}; copy it again."
-            )
     model = sentencepiece_model(
         pieces,
         model_type=_MODEL_TYPES[kind],
         charsmap=charsmap,
-        adds_space=split.adds_space,
+        adds_space=adds_space,
         joins_spaces=joins_spaces,
         byte_fallback=byte_fallback,
     )
-    return Pieces(model, names, added, unknown)
+    names = {token_id: piece for piece, token_id in ids.items()}
+    return Pieces(model, add_tokens(names, added), added, unknown)
 
 
-def _has_bytes(model, scores):
-    """Whether unknown characters become bytes: that takes the flag and a piece for each byte."""
-    if not model.get("byte_fallback"):
-        return False
-    count = sum(f"<0x{byte:02X}>" in scores for byte in range(256))
-    if count not in (0, 256):
-        raise _inexpressible(f"byte_fallback with {count} of the 256 bytes", "it needs all")
-    return count > 0
+def add_tokens(pieces, added):
+    """Returns a dict of id to piece with added tokens; ValueError if an id has two names.
+
+    Args:
+        pieces: dict of id to piece.
+        added: dict of added token to id.
+    """
+    pieces = dict(pieces)
+    for token, token_id in added.items():
+        if pieces.setdefault(token_id, token) != token:
+            raise ValueError(
+                f"The tokenizer's files give the id {token_id} to both {pieces[token_id]!r} and "
+                f"{token!r}; they are not of one checkpoint."
+            )
+    return pieces
 
 
-def _inexpressible(what, why):
-    return ValueError(
-        f"This tokenizer.json has {what}, which a SentencePiece model cannot express; {why}."
-    )
+def _require(has_counterpart, what, why):
+    if not has_counterpart:
+        raise ValueError(
+            f"This tokenizer.json has {what}, which a SentencePiece model cannot express; {why}."
+        )
 
 
 # ---- the model: pieces and scores ----
@@ -142,10 +139,13 @@ def _inexpressible(what, why):
 def _read_unigram(model, added):
     """Dict of piece to id, dict of ordinary piece to score, and the unknown piece."""
     vocabulary = [(entry[0], float(entry[1])) for entry in model["vocab"]]
-    if model.get("unk_id") is None:
-        raise _inexpressible("no unknown token", "every such model has one")
+    has_unknown = model.get("unk_id") is not None
+    _require(has_unknown, "no unknown token", "every such model has one")
     unknown = vocabulary[model["unk_id"]][0]
-    ids = _piece_ids((piece, i) for i, (piece, _) in enumerate(vocabulary))
+    ids = {}
+    for i, (piece, _) in enumerate(vocabulary):
+        if ids.setdefault(piece, i) != i:
+            raise ValueError(f"tokenizer.json has the piece {piece!r} twice; copy it again.")
     outside = {unknown, *added}
     return ids, {piece: score for piece, score in vocabulary if piece not in outside}, unknown
 
@@ -153,15 +153,12 @@ def _read_unigram(model, added):
 def _read_bpe(model, added):
     """As `_read_unigram`. The score of a piece orders the merges; without a merge it is 0."""
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
-        if model.get(name):
-            raise _inexpressible(f"{name}={model[name]!r}", "leave it out")
-    if not (model.get("fuse_unk") or model.get("byte_fallback")):
-        reason = "it makes one unknown token of several unknown characters"
-        raise _inexpressible("fuse_unk=false", reason)
+        _require(not model.get(name), f"{name}={model.get(name)!r}", "leave it out")
+    reason = "it makes one unknown token of several unknown characters"
+    _require(model.get("fuse_unk") or model.get("byte_fallback"), "fuse_unk=false", reason)
     unknown = model.get("unk_token")
-    if unknown is None:
-        raise _inexpressible("no unknown token", "every such model has one")
-    ids = _piece_ids(model["vocab"].items())
+    _require(unknown is not None, "no unknown token", "every such model has one")
+    ids = {**model["vocab"]}
     outside = {unknown, *added}
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     merges = [(left, right) for left, right in merges if not outside & {left, right, left + right}]
@@ -178,56 +175,38 @@ def _check_merges(scores, merges):
     merges.
     """
     for piece in scores:
-        for i in range(1, len(piece)):
+        for i in range(1, 1 if _BYTE_PIECE.fullmatch(piece) else len(piece)):
             left, right = piece[:i], piece[i:]
-            is_mergeable = left in scores and right in scores and not _BYTE_PIECE.fullmatch(piece)
-            if is_mergeable and (left, right) not in merges:
-                raise _inexpressible(
-                    f"a BPE model that does not merge {left!r} with {right!r} although it has "
-                    f"{piece!r}",
-                    "SentencePiece's merges any pair that makes a piece",
-                )
-
-
-def _piece_ids(pairs):
-    ids = {}
-    for piece, token_id in pairs:
-        if ids.setdefault(piece, token_id) != token_id:
-            raise ValueError(f"tokenizer.json has the piece {piece!r} twice; copy it again.")
-    return ids
+            if left in scores and right in scores and (left, right) not in merges:
+                what = f"a BPE model that does not merge {left!r} with {right!r}"
+                reason = "SentencePiece's merges any pair that makes a piece"
+                _require(False, f"{what} although it has {piece!r}", reason)
 
 
 # ---- normalization and splitting of the text ----
 
 
-@dataclass(frozen=True)
-class _Split:
-    adds_space: bool
-    at_space: bool
-    at_whitespace: bool
-
-
-def _check_pre_tokenizer(pre_tokenizer):
-    """How a text is split into words; ValueError unless SentencePiece does the same."""
+def _read_pre_tokenizer(pre_tokenizer):
+    """How a text is split into words: whether it gets a space in front, whether it is split at
+    spaces, and whether at other white space too. ValueError unless SentencePiece does the same.
+    """
     steps = _flat(pre_tokenizer, "pretokenizers")
     kinds = [step["type"] for step in steps]
-    if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
-        wrong = [kind for kind in kinds if kind not in ("Metaspace", "WhitespaceSplit")]
-        name = wrong[0] if wrong else "+".join(kinds) or None
-        reason = "Metaspace has a counterpart (a byte-level BPE, such as BART's, has none)"
-        raise _inexpressible(f"the pre-tokenizer {name}", reason)
-    metaspace = steps[-1]
+    wrong = [kind for kind in kinds if kind not in ("Metaspace", "WhitespaceSplit")]
+    _require(
+        kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]),
+        f"the pre-tokenizer {wrong[0] if wrong else '+'.join(kinds) or None}",
+        "Metaspace has a counterpart (a byte-level BPE, such as BART's, has none)",
+    )
+    metaspace, at_whitespace = steps[-1], len(steps) > 1
     sign = metaspace.get("replacement", SPACE_SIGN)
-    if sign != SPACE_SIGN:
-        raise _inexpressible(f"the space sign {sign!r}", f"it must be {SPACE_SIGN!r}")
+    _require(sign == SPACE_SIGN, f"the space sign {sign!r}", f"it must be {SPACE_SIGN!r}")
     # Older releases wrote add_prefix_space.
     default = "always" if metaspace.get("add_prefix_space", True) else "never"
     scheme = metaspace.get("prepend_scheme", default)
-    at_whitespace = len(steps) > 1
-    if at_whitespace and scheme != "always":
-        what = f"WhitespaceSplit with prepend_scheme={scheme!r}"
-        raise _inexpressible(what, "it must be 'always'")
-    return _Split(scheme != "never", metaspace.get("split", True), at_whitespace)
+    what = f"WhitespaceSplit with prepend_scheme={scheme!r}"
+    _require(not at_whitespace or scheme == "always", what, "it must be 'always'")
+    return scheme != "never", metaspace.get("split", True), at_whitespace
 
 
 def _read_normalizers(normalizer):
@@ -238,21 +217,15 @@ def _read_normalizers(normalizer):
     means both, as in the model that the file was made from."""
     charsmap, joins_spaces = None, False
     for step in _flat(normalizer, "normalizers"):
-        if step["type"] == "Precompiled" and charsmap is None and not joins_spaces:
+        kind, pattern = step["type"], step.get("pattern", "")
+        if kind == "Precompiled" and charsmap is None and not joins_spaces:
             charsmap = base64.b64decode(step["precompiled_charsmap"] or "", validate=True) or None
-        elif step["type"] == "Strip" or _joins_spaces(step):
-            joins_spaces = True
-        else:
-            name = f"{step['type']}{step['pattern'] if step['type'] == 'Replace' else ''}"
-            reason = "Precompiled, Strip and joined spaces have counterparts"
-            raise _inexpressible(f"the normalizer {name}", reason)
+            continue
+        is_joined = kind == "Replace" and pattern in ({"Regex": " {2,}"}, {"Regex": " +"})
+        joins_spaces = kind == "Strip" or (is_joined and step["content"] in (" ", SPACE_SIGN))
+        reason = "Precompiled, Strip and joined spaces have counterparts"
+        _require(joins_spaces, f"the normalizer {kind}{pattern}", reason)
     return charsmap, joins_spaces
-
-
-def _joins_spaces(step):
-    patterns = ({"Regex": " {2,}"}, {"Regex": " +"})
-    is_replacement = step["type"] == "Replace" and step["pattern"] in patterns
-    return is_replacement and step["content"] in (" ", SPACE_SIGN)
 
 
 def _flat(step, key):
@@ -270,8 +243,11 @@ def space_charsmap():
     # SentencePiece compiles a table only when it trains, so it trains a tiny model here, from which
     # the table is taken.
     with tempfile.TemporaryDirectory() as folder:
+        # The spaces of `str.isspace` and of Rust's `char::is_whitespace`, except the four
+        # information separators.
+        spaces = [n for n in range(0x3001) if chr(n).isspace() and not 28 <= n <= 32]
         rules = pathlib.Path(folder) / "rules.tsv"
-        rules.write_text("".join(f"{ord(space):X}\t20\n" for space in _SPACES), encoding="ascii")
+        rules.write_text("".join(f"{space:X}\t20\n" for space in spaces), encoding="ascii")
         trained = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(["ab"]),
@@ -282,12 +258,10 @@ def space_charsmap():
             minloglevel=2,
         )
     model = trained.getvalue()
-    for field, _, start, end in message_fields(model, 0, len(model)):
-        if field == _NORMALIZER_FIELD:
-            for inner, _, inner_start, inner_end in message_fields(model, start, end):
-                if inner == _CHARSMAP_FIELD:
-                    return model[inner_start:inner_end]
-    raise RuntimeError("SentencePiece wrote no table of characters.")
+    span = 0, len(model)
+    for number in (_NORMALIZER_FIELD, _CHARSMAP_FIELD):
+        span = next(ends for field, _, *ends in message_fields(model, *span) if field == number)
+    return model[slice(*span)]
 
 
 # ---- the bytes ----
@@ -308,32 +282,30 @@ def sentencepiece_model(pieces, *, model_type, charsmap, adds_space, joins_space
         bytes.
     """
     names = [piece for piece, _, _ in pieces]
-    out = io.BytesIO()
-    for piece, score, kind in pieces:
-        number = _tag(2, 5) + struct.pack("<f", score)
-        out.write(_block(1, _block(1, piece.encode("utf-8")) + number + _number(3, kind)))
-    trainer = _number(3, model_type) + _number(4, len(pieces)) + _number(35, byte_fallback)
-    for field, piece in ((40, "<unk>"), (41, "<s>"), (42, "</s>")):
-        trainer += _number(field, names.index(piece) if piece in names else -1)
-    trainer += _number(43, -1)  # no padding
-    normalizer = _block(1, b"user_defined" if charsmap else b"identity")
-    normalizer += _block(2, charsmap or b"")
-    normalizer += _number(3, adds_space) + _number(4, joins_spaces) + _number(5, True)
-    out.write(_block(2, trainer) + _block(3, normalizer))
-    return out.getvalue()
+    special = ((40, "<unk>"), (41, "<s>"), (42, "</s>"))
+    trainer = {3: model_type, 4: len(pieces), 35: byte_fallback}
+    trainer |= {field: names.index(piece) if piece in names else -1 for field, piece in special}
+    trainer |= {43: -1}  # no padding
+    table = {1: b"user_defined" if charsmap else b"identity", 2: charsmap or b""}
+    normalizer = {**table, 3: adds_space, 4: joins_spaces, 5: True}
+    fields = [(1, {1: name.encode("utf-8"), 2: score, 3: kind}) for name, score, kind in pieces]
+    return _message([*fields, (2, trainer), (3, normalizer)])
 
 
-def _tag(field, wire_type):
-    return _varint(field << 3 | wire_type)
-
-
-def _number(field, value):
-    # A negative number takes the two's complement of 64 bits.
-    return _tag(field, 0) + _varint(int(value) & (1 << 64) - 1)
-
-
-def _block(field, content):
-    return _tag(field, 2) + _varint(len(content)) + content
+def _message(fields):
+    """A message of pairs of field number and value: bytes, a float, a whole number, or the dict of
+    a message inside.
+    """
+    out = bytearray()
+    for number, value in fields:
+        content = _message(value.items()) if isinstance(value, dict) else value
+        if isinstance(content, bytes):
+            out += _varint(number << 3 | 2) + _varint(len(content)) + content
+        elif isinstance(content, float):
+            out += _varint(number << 3 | 5) + struct.pack("<f", content)
+        else:  # A negative number takes the two's complement of 64 bits.
+            out += _varint(number << 3) + _varint(int(content) & (1 << 64) - 1)
+    return bytes(out)
 
 
 def _varint(value):

@@ -6,6 +6,10 @@ import numpy as np
 
 from kformer.interop.architectures import UNUSED_POSITIONS
 
+# The names of the projections of queries, keys, values and outputs.
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
+_T5_PROJECTIONS = ("q", "k", "v", "o")
+
 
 class Slot(NamedTuple):
     """One of our weights and the published tensors that it is made of.
@@ -104,24 +108,9 @@ def slots(model):
 
 
 def _layer(layer, prefix):
-    attention, name = layer.self_attention, f"{prefix}.self_attn"
-    yield from _linear_in(
-        attention.query_key_value_kernel,
-        attention.query_key_value_bias,
-        *(f"{name}.{letter}_proj" for letter in "qkv"),
-    )
-    yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
-    yield from _norm(layer.self_attention_norm, f"{name}_layer_norm")
-    if hasattr(layer, "cross_attention"):
-        attention, name = layer.cross_attention, f"{prefix}.encoder_attn"
-        yield from _linear_in(attention.query_kernel, attention.query_bias, f"{name}.q_proj")
-        yield from _linear_in(
-            attention.key_value_kernel,
-            attention.key_value_bias,
-            *(f"{name}.{letter}_proj" for letter in "kv"),
-        )
-        yield from _linear_out(attention.output_kernel, attention.output_bias, f"{name}.out_proj")
-        yield from _norm(layer.cross_attention_norm, f"{name}_layer_norm")
+    for name, attention, norm in _attentions(layer, "self_attn", "encoder_attn"):
+        yield from _attention(attention, f"{prefix}.{name}", _PROJECTIONS)
+        yield from _norm(norm, f"{prefix}.{name}_layer_norm")
     inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
     yield from _linear_in(inner.kernel, inner.bias, f"{prefix}.fc1")
     yield from _linear_out(outer.kernel, outer.bias, f"{prefix}.fc2")
@@ -133,35 +122,42 @@ def _t5_slots(network):
     for side, stack in (("encoder", network.encoder), ("decoder", network.decoder)):
         for index, layer in enumerate(stack.layers):
             prefix = f"{side}.block.{index}.layer"
-            attention, name = layer.self_attention, f"{prefix}.0.SelfAttention"
-            yield _matrix(
-                attention.query_key_value_kernel, *(f"{name}.{letter}" for letter in "qkv")
-            )
-            yield _matrix(attention.output_kernel, f"{name}.o")
-            norms = [layer.self_attention_norm]
-            if side == "decoder":
-                attention, name = layer.cross_attention, f"{prefix}.1.EncDecAttention"
-                yield _matrix(attention.query_kernel, f"{name}.q")
-                yield _matrix(attention.key_value_kernel, f"{name}.k", f"{name}.v")
-                yield _matrix(attention.output_kernel, f"{name}.o")
-                norms.append(layer.cross_attention_norm)
-            dense, name = layer.feed_forward, f"{prefix}.{len(norms)}.DenseReluDense"
-            if dense.gated:
-                yield _matrix(dense.gate.kernel, f"{name}.wi_0")
-            inner = f"{name}.wi_1" if dense.gated else f"{name}.wi"
-            yield _matrix(dense.intermediate.kernel, inner)
-            yield _matrix(dense.output_projection.kernel, f"{name}.wo")
-            norms.append(layer.feed_forward_norm)
-            for number, norm in enumerate(norms):
+            attentions = [*_attentions(layer, "SelfAttention", "EncDecAttention")]
+            for number, (name, attention, norm) in enumerate(attentions):
+                yield from _attention(attention, f"{prefix}.{number}.{name}", _T5_PROJECTIONS)
                 yield Slot(norm.scale, (f"{prefix}.{number}.layer_norm.weight",))
+            dense, prefix = layer.feed_forward, f"{prefix}.{len(attentions)}"
+            if dense.gated:
+                yield _matrix(dense.gate.kernel, f"{prefix}.DenseReluDense.wi_0")
+            name = "wi_1" if dense.gated else "wi"
+            yield _matrix(dense.intermediate.kernel, f"{prefix}.DenseReluDense.{name}")
+            yield _matrix(dense.output_projection.kernel, f"{prefix}.DenseReluDense.wo")
+            yield Slot(layer.feed_forward_norm.scale, (f"{prefix}.layer_norm.weight",))
         # The first layer stores it for all layers.
-        yield Slot(
-            stack.relative_bias.table,
-            (f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",),
-        )
+        name = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        yield Slot(stack.relative_bias.table, (name,))
         yield Slot(stack.norm.scale, (f"{side}.final_layer_norm.weight",))
     if network.output_projection is not None:
         yield _matrix(network.output_projection.kernel, "lm_head")
+
+
+def _attentions(layer, self_name, cross_name):
+    """Name, layer and norm of self-attention, and of the cross-attention that a decoder has."""
+    yield self_name, layer.self_attention, layer.self_attention_norm
+    if hasattr(layer, "cross_attention"):
+        yield cross_name, layer.cross_attention, layer.cross_attention_norm
+
+
+def _attention(attention, prefix, projections):
+    """The projections of an attention layer, named as those of queries, keys, values, outputs."""
+    query, key, value, output = (f"{prefix}.{name}" for name in projections)
+    if attention.is_self_attention:
+        weights = attention.query_key_value_kernel, attention.query_key_value_bias
+        yield from _linear_in(*weights, query, key, value)
+    else:
+        yield from _linear_in(attention.query_kernel, attention.query_bias, query)
+        yield from _linear_in(attention.key_value_kernel, attention.key_value_bias, key, value)
+    yield from _linear_out(attention.output_kernel, attention.output_bias, output)
 
 
 def _matrix(kernel, *names, residual_axes=()):
@@ -173,13 +169,15 @@ def _matrix(kernel, *names, residual_axes=()):
 def _linear_in(kernel, bias, *names):
     """Linear layers that read the residual stream, joined."""
     yield _matrix(kernel, *names, residual_axes=(0,))
-    yield Slot(bias, tuple(f"{name}.bias" for name in names))
+    if bias is not None:
+        yield Slot(bias, tuple(f"{name}.bias" for name in names))
 
 
 def _linear_out(kernel, bias, name):
     """A linear layer that writes to the residual stream."""
     yield _matrix(kernel, name, residual_axes=(1,))
-    yield Slot(bias, (f"{name}.bias",), residual_axes=(0,))
+    if bias is not None:
+        yield Slot(bias, (f"{name}.bias",), residual_axes=(0,))
 
 
 def _norm(norm, name):

@@ -5,9 +5,10 @@ Nothing in a folder is run, and no library of Hugging Face is needed."""
 import dataclasses
 
 from kformer.interop.limits import MOST_GAPS, MOST_PIECES, read_sentencepiece, read_settings
-from kformer.interop.sentencepiece_proto import Pieces, convert_tokenizer_json
+from kformer.interop.sentencepiece_proto import Pieces, add_tokens, convert_tokenizer_json
 from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
+from kformer.utils.checks import check_whole
 
 MODEL_NAME = "sentencepiece.bpe.model"
 
@@ -25,12 +26,10 @@ class TokenizerFolder:
     """
 
     def __init__(self, folder, config):
-        self.folder = folder
-        self.config = config
+        self.folder, self.config = folder, config
         self.settings = self.json("tokenizer_config.json", default={})
-        self.tokenizer_class = (
-            self.settings.get("tokenizer_class") or config.get("tokenizer_class") or ""
-        )
+        names = (each.get("tokenizer_class") for each in (self.settings, config))
+        self.tokenizer_class = next(filter(None, names), "")
 
     def path(self, name):
         """The path of a file; FileNotFoundError if there is none."""
@@ -46,8 +45,20 @@ class TokenizerFolder:
         return (self.folder / name).is_file()
 
     def model(self, name):
-        """A SentencePiece model, bytes, with the scores of `exact_model`."""
-        return exact_model(self.path(name))
+        """A SentencePiece model, bytes, with rounded scores, which add up exactly.
+
+        With them Python and the graph segment every text alike. With the published scores they
+        differ where a text repeats itself ("!!!!" as "!!" + "!!" or "!" + "!!!").
+        """
+        content = read_sentencepiece(self.path(name))
+        try:
+            load_sentencepiece(content)
+        except ValueError:
+            raise ValueError(
+                f"{str(self.path(name))!r} is not a SentencePiece model; download the file itself, "
+                "not a pointer to it."
+            ) from None
+        return quantize_scores(content, IMPORT_STEPS)
 
     def json(self, name, default=None):
         """The JSON object in a file; `default`, if it is given, where there is no such file."""
@@ -58,14 +69,13 @@ class TokenizerFolder:
     def vocabulary(self, name):
         """Dict of id to piece, from a file of piece to id."""
         ids = self.json(name)
-        if not all(type(token_id) is int and token_id >= 0 for token_id in ids.values()):
+        is_whole = all(type(token_id) is int and token_id >= 0 for token_id in ids.values())
+        if not is_whole or len(set(ids.values())) < len(ids):
             raise ValueError(
-                f"{name} must give every piece a whole number; copy it from the hub again."
+                f"{name} must give every piece a whole number of its own; copy it from the hub "
+                "again."
             )
-        pieces = {token_id: piece for piece, token_id in ids.items()}
-        if len(pieces) < len(ids):
-            raise ValueError(f"{name} gives one id to two pieces; copy it from the hub again.")
-        return pieces
+        return {token_id: piece for piece, token_id in ids.items()}
 
     def added_tokens(self):
         """Dict of added token to id. A later file overrides an earlier one, as in transformers."""
@@ -87,46 +97,22 @@ class TokenizerFolder:
                 return value[0] if isinstance(value, list) and len(value) == 1 else value
         return None
 
-    def start_id(self, default):
-        """The id that the decoder starts with."""
-        start = self.token_id("decoder_start_token_id")
-        if start is not None and type(start) is not int:
-            raise ValueError(
-                f"The checkpoint gives {start!r} for decoder_start_token_id, but a token id is "
-                "needed."
-            )
-        return default if start is None else start
+    def special_ids(self, pieces, where, *, unknown="<unk>", start="pad_id"):
+        """The ids of the special tokens, as arguments of `Tokenizer.from_sentencepiece`.
 
-    def forced_language(self, languages):
-        """The code of the language that every translation begins with, or `None`."""
-        forced = self.token_id("forced_bos_token_id")
-        return next((code for code, token_id in languages.items() if token_id == forced), None)
-
-
-def exact_model(path):
-    """A SentencePiece model with rounded scores, which add up exactly.
-
-    With them Python and the graph segment every text alike. With the published scores they differ
-    where a text repeats itself ("!!!!" as "!!" + "!!" or "!" + "!!!").
-
-    Args:
-        path: `pathlib.Path` of the model's file.
-
-    Returns:
-        bytes.
-
-    Raises:
-        ValueError: the file holds no SentencePiece model.
-    """
-    content = read_sentencepiece(path)
-    try:
-        load_sentencepiece(content)
-    except ValueError:
-        raise ValueError(
-            f"{str(path)!r} is not a SentencePiece model; download the file itself, not a pointer "
-            "to it."
-        ) from None
-    return quantize_scores(content, IMPORT_STEPS)
+        Args:
+            pieces: dict of id to piece.
+            where: str. The name of the pieces' file in error messages.
+            unknown: str, default "<unk>". The unknown piece.
+            start: str, default "pad_id". With which of them the decoder starts where no file names
+                a token.
+        """
+        tokens = {"pad_id": "<pad>", "unknown_id": unknown, "end_id": "</s>"}
+        ids = {name: id_of(pieces, token, where) for name, token in tokens.items()}
+        first = self.token_id("decoder_start_token_id")
+        first = ids[start] if first is None else first
+        check_whole("decoder_start_token_id of the checkpoint", first, least=0)
+        return {**ids, "start_id": first}
 
 
 def piece_list(pieces, limit):
@@ -159,12 +145,11 @@ def piece_list(pieces, limit):
 
 def id_of(pieces, token, where):
     """The id of a token; `where` names its file in the ValueError if there is none."""
-    for token_id, piece in pieces.items():
-        if piece == token:
-            return token_id
-    raise ValueError(
-        f"{where} has no {token!r}, which the model needs; copy it from the hub again."
-    )
+    if token not in pieces.values():
+        raise ValueError(
+            f"{where} has no {token!r}, which the model needs; copy it from the hub again."
+        )
+    return next(token_id for token_id, piece in pieces.items() if piece == token)
 
 
 def with_added(checkpoint, model, pieces, added):
@@ -184,17 +169,8 @@ def with_added(checkpoint, model, pieces, added):
     """
     limit = checkpoint.config.get("vocab_size")
     piece_list(pieces, limit)  # raises if the model has too few
-    added = {
-        token: token_id for token, token_id in added.items() if limit is None or token_id < limit
-    }
-    pieces = dict(pieces)
-    for token, token_id in added.items():
-        if pieces.setdefault(token_id, token) != token:
-            raise ValueError(
-                f"The files give the id {token_id} to both {pieces[token_id]!r} and {token!r}; "
-                "they are not of one checkpoint."
-            )
-    return Pieces(model, pieces, added)
+    added = {token: i for token, i in added.items() if limit is None or i < limit}
+    return Pieces(model, add_tokens(pieces, added), added)
 
 
 def fairseq_pieces(checkpoint, languages):

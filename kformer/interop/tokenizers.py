@@ -7,15 +7,9 @@ and no library of Hugging Face is needed."""
 
 import pathlib
 import re
+import tomllib
 
 from kformer.interop.limits import MOST_GAPS, read_sentencepiece
-from kformer.interop.published_languages import (
-    M2M100_LANGUAGES,
-    MBART50_LANGUAGES,
-    MBART_LANGUAGES,
-    NLLB_LANGUAGES,
-    WMT21_LANGUAGES,
-)
 from kformer.interop.tokenizer_files import (
     MODEL_NAME,
     TokenizerFolder,
@@ -28,8 +22,11 @@ from kformer.interop.tokenizer_files import (
 from kformer.text import Tokenizer
 from kformer.text.languages import some_languages
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_choice, check_whole
 
+_FILE = pathlib.Path(__file__).with_name("published_languages.toml")
+# Of published models, in the order of their ids.
+LANGUAGES = {name: codes.split() for name, codes in tomllib.loads(_FILE.read_text("utf-8")).items()}
 _T5_MODEL_NAME = "spiece.model"
 _T5_EXTRA_IDS = 100
 # Classes that may belong to any model; the model_type decides then.
@@ -64,14 +61,8 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
     kind = config.get("model_type")
     if kind == "pegasus" and checkpoint.tokenizer_class == "MarianTokenizer":
         kind = "marian"  # a pre-norm model that kformer exported
-    readers = {
-        "marian": _read_marian,
-        "m2m_100": _read_m2m_100,
-        "mbart": _read_mbart,
-        "bart": _read_bart,
-        "t5": _read_t5,
-        "mt5": _read_t5,
-    }
+    readers = {"marian": _read_marian, "m2m_100": _read_m2m_100, "mbart": _read_mbart}
+    readers |= {"bart": _read_bart, "t5": _read_t5, "mt5": _read_t5}
     if kind not in readers:
         raise ValueError(
             f"The tokenizer of the model_type {kind!r} is none that kformer reads; it reads those "
@@ -84,29 +75,22 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
 
 
 def _read_marian(checkpoint, codes):
-    pieces, target_pieces = checkpoint.vocabulary("vocab.json"), None
+    pieces, size = checkpoint.vocabulary("vocab.json"), checkpoint.config.get("vocab_size")
+    special_ids = checkpoint.special_ids(pieces, "vocab.json")
+    tags = {i: piece for i, piece in pieces.items() if re.fullmatch(r"(?s)>>.*<<", piece)}
+    languages = {piece[2:-2]: token_id for token_id, piece in tags.items()}
+    vocabulary, gaps = piece_list(pieces, size)
+    target_vocabulary, target_gaps = None, None
     if checkpoint.settings.get("separate_vocabs"):
         target_pieces = checkpoint.vocabulary("target_vocab.json")
-    special_ids = {
-        name: id_of(pieces, token, "vocab.json")
-        for name, token in (("pad", "<pad>"), ("unknown", "<unk>"), ("end", "</s>"))
-    }
-    for name, token_id in special_ids.items():
-        if target_pieces is not None and target_pieces.get(token_id) != pieces[token_id]:
-            raise ValueError(
-                f"target_vocab.json gives {pieces[token_id]!r} another id than vocab.json; "
-                f"kformer has one {name} id."
-            )
-    special_ids["start"] = checkpoint.start_id(special_ids["pad"])
-    languages = {
-        piece[2:-2]: token_id
-        for token_id, piece in pieces.items()
-        if re.fullmatch(r"(?s)>>.*<<", piece)
-    }
-    vocabulary, gaps = piece_list(pieces, checkpoint.config.get("vocab_size"))
-    target_vocabulary, target_gaps = None, None
-    if target_pieces is not None:
-        size = checkpoint.config.get("decoder_vocab_size") or checkpoint.config.get("vocab_size")
+        for name in ("pad_id", "unknown_id", "end_id"):
+            token = pieces[special_ids[name]]
+            if target_pieces.get(special_ids[name]) != token:
+                raise ValueError(
+                    f"target_vocab.json gives {token!r} another id than vocab.json; kformer has "
+                    f"one {name}."
+                )
+        size = checkpoint.config.get("decoder_vocab_size") or size
         target_vocabulary, target_gaps = piece_list(target_pieces, size)
     tokenizer = Tokenizer.from_sentencepiece(
         checkpoint.model("source.spm"),
@@ -118,64 +102,39 @@ def _read_marian(checkpoint, codes):
         languages=languages,
         language_places=_MARIAN if languages else None,
         language_tags=bool(languages),
-        **{f"{name}_id": token_id for name, token_id in special_ids.items()},
+        **special_ids,
     )
-    return tokenizer.for_languages(target=_marian_target(checkpoint, languages, codes))
-
-
-def _marian_target(checkpoint, languages, codes):
-    """The target language to set, or `None`. A bilingual model's own two languages may be codes,
-    too: they change nothing.
-    """
     for side, code in codes.items():
-        is_own = code == checkpoint.settings.get(f"{side}_lang") and code not in languages
-        if code is None or is_own:
-            continue
-        if side == "source":
-            raise ValueError(
-                "A Marian model is not told its source language; leave out "
-                f"source_language={code!r}."
-            )
-        if not languages:
-            raise ValueError(
-                "This Marian model has no language tags, so it has one target language; leave "
-                f"out {code!r}."
-            )
-        return code
-    return None
+        # A bilingual model's own two languages may be codes, too: they change nothing.
+        if code == checkpoint.settings.get(f"{side}_lang") and code not in languages:
+            codes = {**codes, side: None}
+    _refuse_languages({**codes, "target": None}, "A Marian model is not told its source language")
+    if not languages:
+        reason = "This Marian model has no language tags, so it has one target language"
+        _refuse_languages(codes, reason)
+    return tokenizer.for_languages(target=codes["target"])
 
 
 # ---- M2M100 and NLLB ----
 
 
 def _read_m2m_100(checkpoint, codes):
-    name = checkpoint.tokenizer_class.removesuffix("Fast")
-    if name in ("M2M100Tokenizer", "NllbTokenizer"):
-        is_m2m100 = name == "M2M100Tokenizer"
-    elif name in _GENERIC_CLASSES:
-        is_m2m100 = checkpoint.has("vocab.json")
-    else:
-        raise _unknown_class(checkpoint, "M2M100Tokenizer and NllbTokenizer")
-    if is_m2m100:
+    classes = ("M2M100Tokenizer", "NllbTokenizer")
+    if not _is_second(checkpoint, classes, lambda: not checkpoint.has("vocab.json")):
         has_json_alone = checkpoint.has("tokenizer.json") and not checkpoint.has("vocab.json")
         read = converted_pieces(checkpoint) if has_json_alone else _m2m100_pieces(checkpoint)
         return _multilingual(checkpoint, read, r"__(.+)__", _PREFIXES, codes)
     positions = _NLLB_LEGACY if checkpoint.settings.get("legacy_behaviour") else _PREFIXES
-    read = fairseq_pieces(checkpoint, NLLB_LANGUAGES)
+    read = fairseq_pieces(checkpoint, LANGUAGES["nllb"])
     return _multilingual(checkpoint, read, r"([a-z]{3}_[A-Z][a-z]{3})", positions, codes)
 
 
 def _m2m100_pieces(checkpoint):
     pieces = checkpoint.vocabulary("vocab.json")
-    languages = {"m2m100": M2M100_LANGUAGES, "wmt21": WMT21_LANGUAGES}
     name = checkpoint.settings.get("language_codes") or "m2m100"
-    if name not in languages:
-        raise ValueError(
-            f"tokenizer_config.json has language_codes={name!r}; kformer knows "
-            f"{', '.join(languages)}."
-        )
+    check_choice("language_codes of tokenizer_config.json", name, ("m2m100", "wmt21"))
     first = len(pieces)
-    published = {f"__{code}__": first + i for i, code in enumerate(languages[name])}
+    published = {f"__{code}__": first + i for i, code in enumerate(LANGUAGES[name])}
     added = {**published, **checkpoint.added_tokens()}
     return with_added(checkpoint, checkpoint.model(MODEL_NAME), pieces, added)
 
@@ -185,10 +144,9 @@ def _m2m100_pieces(checkpoint):
 
 def _multilingual(checkpoint, read, pattern, positions, codes):
     """A `Tokenizer` whose languages are the added tokens that match a pattern."""
-    languages = {}
-    for token, token_id in sorted(read.added.items(), key=lambda item: item[1]):
-        if match := re.fullmatch(pattern, token):
-            languages[match[1]] = token_id
+    added = sorted(read.added.items(), key=lambda item: item[1])
+    matches = ((re.fullmatch(pattern, token), token_id) for token, token_id in added)
+    languages = {match[1]: token_id for match, token_id in matches if match}
     if not languages:
         raise ValueError(
             "The tokenizer's files name no language, but the model needs one on each side; copy "
@@ -196,8 +154,11 @@ def _multilingual(checkpoint, read, pattern, positions, codes):
         )
     tokenizer = _tokenizer(checkpoint, read, languages=languages, language_places=positions)
     for side, setting in (("source", "src_lang"), ("target", "tgt_lang")):
-        forced = checkpoint.forced_language(languages) if side == "target" else None
-        code = codes[side] or forced or checkpoint.settings.get(setting)
+        code = codes[side] or checkpoint.settings.get(setting)
+        if side == "target" and not codes[side]:
+            # Every translation may begin with the token of a language.
+            forced = checkpoint.token_id("forced_bos_token_id")
+            code = next((name for name, i in languages.items() if i == forced), code)
         if not code:
             raise ValueError(
                 f"This model needs a {side} language, and its tokenizer_config.json names none; "
@@ -210,13 +171,11 @@ def _multilingual(checkpoint, read, pattern, positions, codes):
     return tokenizer
 
 
-def _tokenizer(checkpoint, read, *, start="end", prefix=(), languages=None, language_places=None):
+def _tokenizer(checkpoint, read, *, start="end_id", prefix=(), **options):
     """The tokenizer of a folder that names no start token begins with the token `start`."""
-    special_ids = {
-        name: id_of(read.pieces, token, "The tokenizer")
-        for name, token in (("pad", "<pad>"), ("unknown", read.unknown), ("end", "</s>"))
-    }
-    special_ids["start"] = checkpoint.start_id(special_ids[start])
+    special_ids = checkpoint.special_ids(
+        read.pieces, "The tokenizer", unknown=read.unknown, start=start
+    )
     vocabulary, gaps = piece_list(read.pieces, checkpoint.config.get("vocab_size"))
     controls = {
         *gaps,
@@ -228,10 +187,9 @@ def _tokenizer(checkpoint, read, *, start="end", prefix=(), languages=None, lang
         vocabulary=vocabulary,
         source_prefix=prefix,
         target_prefix=prefix,
-        control_ids=sorted(controls - {special_ids["unknown"]}),
-        languages=languages,
-        language_places=language_places,
-        **{f"{name}_id": token_id for name, token_id in special_ids.items()},
+        control_ids=sorted(controls - {special_ids["unknown_id"]}),
+        **special_ids,
+        **options,
     )
 
 
@@ -239,15 +197,11 @@ def _tokenizer(checkpoint, read, *, start="end", prefix=(), languages=None, lang
 
 
 def _read_mbart(checkpoint, codes):
-    name = checkpoint.tokenizer_class.removesuffix("Fast")
-    if name in ("MBartTokenizer", "MBart50Tokenizer"):
-        is_mbart50 = name == "MBart50Tokenizer"
-    elif name in _GENERIC_CLASSES:
-        is_mbart50 = _has_mbart50_languages(checkpoint)
-    else:
-        raise _unknown_class(checkpoint, "MBartTokenizer and MBart50Tokenizer")
-    languages = MBART50_LANGUAGES if is_mbart50 else MBART_LANGUAGES
-    positions, read = _PREFIXES if is_mbart50 else _MBART, fairseq_pieces(checkpoint, languages)
+    classes = ("MBartTokenizer", "MBart50Tokenizer")
+    name, positions = "mbart", _MBART
+    if _is_second(checkpoint, classes, lambda: _has_mbart50_languages(checkpoint)):
+        name, positions = "mbart50", _PREFIXES
+    read = fairseq_pieces(checkpoint, LANGUAGES[name])
     return _multilingual(checkpoint, read, r"([a-z]{2,3}_[A-Z]{2})", positions, codes)
 
 
@@ -255,11 +209,11 @@ def _has_mbart50_languages(checkpoint):
     """Whether it is mBART-50, by the last language that only that has, or by the number of
     embeddings.
     """
-    added = checkpoint.added_tokens()
-    if not checkpoint.has(MODEL_NAME) or set(added) & set(MBART_LANGUAGES):
-        return MBART50_LANGUAGES[-1] in added
+    added, languages = checkpoint.added_tokens(), LANGUAGES["mbart50"]
+    if not checkpoint.has(MODEL_NAME) or set(added) & set(LANGUAGES["mbart"]):
+        return languages[-1] in added
     size = len(load_sentencepiece(read_sentencepiece(checkpoint.path(MODEL_NAME))))
-    return checkpoint.config.get("vocab_size", 0) >= size + len(MBART50_LANGUAGES) + 2
+    return checkpoint.config.get("vocab_size", 0) >= size + len(languages) + 2
 
 
 def _read_bart(checkpoint, codes):
@@ -280,7 +234,7 @@ def _read_bart(checkpoint, codes):
 def _read_t5(checkpoint, codes):
     _refuse_languages(codes, "A T5 model has no languages, the task is part of the text")
     if not checkpoint.has(_T5_MODEL_NAME) and checkpoint.has("tokenizer.json"):
-        return _tokenizer(checkpoint, converted_pieces(checkpoint), start="pad")
+        return _tokenizer(checkpoint, converted_pieces(checkpoint), start="pad_id")
     model = checkpoint.model(_T5_MODEL_NAME)
     pieces = model_pieces(load_sentencepiece(model))
     added = checkpoint.added_tokens()
@@ -292,7 +246,7 @@ def _read_t5(checkpoint, codes):
         missing = [name for name in names if name not in pieces]
         added |= {token: len(pieces) + i for i, token in enumerate(missing)}
     read = with_added(checkpoint, model, dict(enumerate(pieces)), added)
-    return _tokenizer(checkpoint, read, start="pad")
+    return _tokenizer(checkpoint, read, start="pad_id")
 
 
 def _refuse_languages(codes, reason):
@@ -301,9 +255,15 @@ def _refuse_languages(codes, reason):
             raise ValueError(f"{reason}; leave out {side}_language={code!r}.")
 
 
-def _unknown_class(checkpoint, choices):
-    return ValueError(
-        f"tokenizer_config.json names the class {checkpoint.tokenizer_class!r}, which adds "
-        "languages in a way that kformer does not know; for the model_type "
-        f"{checkpoint.config.get('model_type')!r} it reads {choices}."
-    )
+def _is_second(checkpoint, classes, guess):
+    """Whether the second of two classes wrote the files, by its name, or else by `guess()`."""
+    name = checkpoint.tokenizer_class.removesuffix("Fast")
+    if name in _GENERIC_CLASSES:
+        return guess()
+    if name not in classes:
+        raise ValueError(
+            f"tokenizer_config.json names the class {checkpoint.tokenizer_class!r}, which adds "
+            "languages in a way that kformer does not know; for the model_type "
+            f"{checkpoint.config.get('model_type')!r} it reads {' and '.join(classes)}."
+        )
+    return name == classes[1]

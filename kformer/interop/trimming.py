@@ -17,17 +17,15 @@ from kformer.models import Ensemble
 from kformer.text import Tokenizer
 from kformer.text.folder import SIDES
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
+from kformer.text.subword_sampling import BPE, model_type
 from kformer.text.unigram_scores import message_fields
+from kformer.text.vocabulary import model_pieces
 from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import without_calibration
 from kformer.utils.checks import check_texts
 
-# Field numbers of SentencePiece's ModelProto, and of the messages inside it.
-_PIECES_FIELD, _TRAINER_FIELD = 1, 2
-_NAME_FIELD, _SCORE_FIELD, _TYPE_FIELD, _MODEL_TYPE_FIELD = 1, 2, 3, 3
-_UNIGRAM, _BPE = 1, 2
-# The types of pieces that text is made of: ordinary, defined by a user, unused.
-_ORDINARY = {1, 4, 5}
+# The number of the pieces in SentencePiece's ModelProto.
+_PIECES_FIELD = 1
 
 
 def trim_vocabulary(translator, texts):
@@ -74,16 +72,15 @@ def trim_vocabulary(translator, texts):
         ids = dict.fromkeys(SIDES, ids["source"] | ids["target"])
     ids = {side: np.array(sorted(ids[side])) for side in SIDES}
     numbers = {side: {int(old): new for new, old in enumerate(ids[side])} for side in SIDES}
-    model = _trimmed_model(translator.model, ids, numbers["target"])
-    changes, targets = {}, numbers["target"]
-    for name in TOKEN_LISTS:
-        listed = getattr(translator.options, name)
-        changes[name] = tuple(targets[i] for i in listed if i in targets)
-    options = dataclasses.replace(translator.options, **changes)
+    targets = numbers["target"]
+    changes = {
+        name: tuple(targets[i] for i in getattr(translator.options, name) if i in targets)
+        for name in TOKEN_LISTS
+    }
     return Translator(
-        model,
+        _trimmed_model(translator.model, ids, targets),
         _trimmed_tokenizer(tokenizer, ids, numbers, names),
-        options,
+        dataclasses.replace(translator.options, **changes),
         config=without_calibration(translator.config),
         dtype=translator.dtype,
     )
@@ -99,13 +96,15 @@ def _needed_ids(tokenizer, side, texts):
     the text has stay, or others would take their place.
     """
     vocabulary = tokenizer.vocabulary(side)
-    ids = {i for row in vocabulary.encode(texts) for i in row}
-    ids |= set(tokenizer.special_ids.values()) | set(vocabulary.control_ids)
-    ids |= set(tokenizer.languages.values())
-    ids |= {*tokenizer.source_prefix, *tokenizer.source_suffix}
-    ids |= {*tokenizer.target_prefix, *tokenizer.target_suffix}
-    pieces = _proto_pieces(vocabulary.model)
-    special = {name for name, _, kind in pieces if kind not in _ORDINARY}  # bytes, controls
+    ids = {
+        *(i for row in vocabulary.encode(texts) for i in row),
+        *(*tokenizer.special_ids.values(), *vocabulary.control_ids, *tokenizer.languages.values()),
+        *(*tokenizer.source_prefix, *tokenizer.source_suffix),
+        *(*tokenizer.target_prefix, *tokenizer.target_suffix),
+    }
+    processor = vocabulary.processor
+    ordinary = _ordinary_pieces(processor)
+    special = set(model_pieces(processor)) - set(ordinary)  # bytes, controls
     scripts = {None, *(_script(character) for text in texts for character in text)}
     for i, piece in enumerate(vocabulary.pieces):
         is_character = len(piece.strip(SPACE_SIGN)) < 2 and _script(piece[-1:]) in scripts
@@ -113,14 +112,22 @@ def _needed_ids(tokenizer, side, texts):
             ids.add(i)
     before = vocabulary.normalization.before
     read = [replace_all(valid_text(text), before) for text in texts]
-    names = {piece for row in vocabulary.processor.encode(read, out_type=str) for piece in row}
+    names = {piece for row in processor.encode(read, out_type=str) for piece in row}
     names |= {vocabulary.pieces[i] for i in ids}
-    if _model_type(vocabulary.model) == _BPE:
+    if model_type(vocabulary.model) == BPE:
         numbers = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-        scores = {name: score for name, score, kind in pieces if kind in _ORDINARY}
-        names |= {merged for name in names for merged in _merges(name, scores)}
+        names |= {merged for name in names for merged in _merges(name, ordinary)}
         ids |= {numbers[name] for name in names if name in numbers}
     return ids, names
+
+
+def _ordinary_pieces(processor):
+    """The score of each piece that text is made of: ordinary, defined by a user, or unused."""
+    return {
+        processor.id_to_piece(i): processor.get_score(i)
+        for i in range(len(processor))
+        if not (processor.is_control(i) or processor.is_unknown(i) or processor.is_byte(i))
+    }
 
 
 def _script(character):
@@ -151,7 +158,7 @@ def _trimmed_tokenizer(tokenizer, ids, numbers, names):
     for side in SIDES:
         vocabulary = tokenizer.vocabulary(side)
         listed = [vocabulary.pieces[i] for i in ids[side]]
-        models.append(_trimmed_proto(vocabulary.model, {*names[side], *listed}))
+        models.append(_trimmed_proto(vocabulary, {*names[side], *listed}))
         pieces.append(None if vocabulary.custom_pieces is None else listed)
         controls.append(tuple(numbers[side][i] for i in vocabulary.control_ids))
     source = numbers["source"]
@@ -171,48 +178,16 @@ def _trimmed_tokenizer(tokenizer, ids, numbers, names):
     )
 
 
-def _trimmed_proto(model, names):
-    """A SentencePiece model without the ordinary pieces that are not among the names."""
+def _trimmed_proto(vocabulary, names):
+    """The SentencePiece model without the ordinary pieces that are not among the names."""
+    model, dropped = vocabulary.model, _ordinary_pieces(vocabulary.processor).keys() - names
+    pieces = iter(model_pieces(vocabulary.processor))
     out, begin = bytearray(), 0
-    for field, _, start, end in message_fields(model, 0, len(model)):
-        if field != _PIECES_FIELD:
+    for field, _, _, end in message_fields(model, 0, len(model)):
+        if field != _PIECES_FIELD or next(pieces) not in dropped:
             out += model[begin:end]
-        else:
-            name, _, kind = _proto_piece(model, start, end)
-            if kind not in _ORDINARY or name in names:
-                out += model[begin:end]
         begin = end
     return bytes(out)
-
-
-def _proto_pieces(model):
-    """Name, score and type of each piece of a SentencePiece model."""
-    return [
-        _proto_piece(model, start, end)
-        for field, _, start, end in message_fields(model, 0, len(model))
-        if field == _PIECES_FIELD
-    ]
-
-
-def _proto_piece(model, start, end):
-    name, score, kind = "", 0.0, 1
-    for field, _, begin, stop in message_fields(model, start, end):
-        if field == _NAME_FIELD:
-            name = model[begin:stop].decode("utf-8")
-        elif field == _SCORE_FIELD:
-            score = float(np.frombuffer(model[begin:stop], "<f4")[0])
-        elif field == _TYPE_FIELD:
-            kind = model[begin]
-    return name, score, kind
-
-
-def _model_type(model):
-    for field, _, start, end in message_fields(model, 0, len(model)):
-        if field == _TRAINER_FIELD:
-            for inner, _, begin, _ in message_fields(model, start, end):
-                if inner == _MODEL_TYPE_FIELD:
-                    return model[begin]
-    return _UNIGRAM
 
 
 # ---- the model ----

@@ -34,12 +34,11 @@ def check_sizes(arguments, weights, where):
     for side in ("encoder", "decoder"):
         prefix = f"{side}.block." if is_t5 else f"model.{side}.layers."
         names = [name.removeprefix(prefix) for name in shapes if name.startswith(prefix)]
-        numbers = {name.partition(".")[0] for name in names}
-        expected = arguments[f"num_{side}_layers"]
-        if len(numbers) != expected:
+        count = len({name.partition(".")[0] for name in names})
+        if count != (expected := arguments[f"num_{side}_layers"]):
             raise ValueError(
-                f"{where} has the weights of {len(numbers)} {side} layers, but config.json asks "
-                f"for {expected}."
+                f"{where} has the weights of {count} {side} layers, but config.json asks for "
+                f"{expected}."
             )
     hidden_dim, inner = arguments["hidden_dim"], arguments["intermediate_dim"]
     source_size = arguments["vocabulary_size"]
@@ -56,16 +55,21 @@ def check_sizes(arguments, weights, where):
     if arguments["position_encoding"] == "learned":
         sizes["model.encoder.embed_positions.weight"] = arguments["max_length"] + UNUSED_POSITIONS
     for name, rows in sizes.items():
-        if name in shapes and shapes[name] != (rows, hidden_dim):
-            raise ValueError(
-                f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but "
-                f"config.json asks for {[rows, hidden_dim]}."
-            )
+        if name in shapes:
+            _check_shape(name, shapes, (rows, hidden_dim), where)
     needed = least_bytes(arguments)
     if needed > weights.num_bytes:
         raise ValueError(
             f"{where} has {weights.num_bytes} bytes of weights, but a model of the sizes in "
             f"config.json has at least {needed}: they are not of one model."
+        )
+
+
+def _check_shape(name, shapes, expected, where):
+    if shapes[name] != expected:
+        raise ValueError(
+            f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but config.json "
+            f"asks for {list(expected)}."
         )
 
 
@@ -82,9 +86,9 @@ def settle_output(arguments, shapes):
     Returns:
         Dict.
     """
-    is_newer_t5 = arguments["position_encoding"] == "t5" and not arguments["scale_output"]
-    has_projection = is_newer_t5 and "lm_head.weight" in shapes
-    return {**arguments, "share_output": False} if has_projection else arguments
+    if arguments.get("scale_output", True) or "lm_head.weight" not in shapes:
+        return arguments
+    return {**arguments, "share_output": False}
 
 
 def load_weights(model, weights, where):
@@ -99,42 +103,35 @@ def load_weights(model, weights, where):
         ValueError: a tensor is missing, has another shape, is not finite, or is unknown to the
             model.
     """
-    table, shapes, used = list(slots(model)), weights.shapes, set()
+    shapes, table = weights.shapes, list(slots(model))
+    if "final_logits_bias" not in shapes:  # A bias of zeros need not be published.
+        table = [slot for slot in table if slot.names != ("final_logits_bias",)]
+    stored = {name: _stored_name(name, shapes, model) for slot in table for name in slot.names}
     for slot in table:
         for name in slot.names:
-            stored = _stored_name(name, shapes, model)
-            if stored is None:
-                if slot.is_row and name == "final_logits_bias":
-                    continue  # A bias of zeros need not be published.
+            if stored[name] is None:
                 raise ValueError(
                     f"{where} lacks the tensor {name!r}: the weights and config.json are not of "
                     "one model."
                 )
-            if shapes[stored] != slot.stored_shape():
-                raise ValueError(
-                    f"{where}: the tensor {stored!r} has the shape {list(shapes[stored])}, but "
-                    f"config.json asks for {list(slot.stored_shape())}."
-                )
-            used.add(stored)
-    copies = {name: kind for name in shapes if name not in used for kind in [_copy_of(name, model)]}
-    extra = sorted(name for name, kind in copies.items() if kind is None)
-    if extra:
+            _check_shape(stored[name], shapes, slot.stored_shape(), where)
+    copies = {name: _copy_of(name, model) for name in shapes.keys() - set(stored.values())}
+    if extra := sorted(name for name, kind in copies.items() if kind is None):
         more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
         raise ValueError(
             f"{where} has the tensor {extra[0]!r}{more}, which the model of config.json "
             "does not have."
         )
     for slot in table:
-        names = [_stored_name(name, shapes, model) for name in slot.names]
-        if names != [None]:
-            array = slot.join([_checked(weights.read(name), name, where) for name in names])
-            if array.dtype.name == "bfloat16":  # Not every backend takes it from NumPy.
-                array = array.astype("float32")
-            if slot.variable.dtype == "float16":
-                name = f"{where}: the tensor {slot.names[0]!r}"
-                check_float16(name, array, "import it as bfloat16")
-            slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
-    for name, kind in copies.items():
+        names = [stored[name] for name in slot.names]
+        array = slot.join([_checked(weights.read(name), name, where) for name in names])
+        if array.dtype.name == "bfloat16":  # Not every backend takes it from NumPy.
+            array = array.astype("float32")
+        if slot.variable.dtype == "float16":
+            name = f"{where}: the tensor {slot.names[0]!r}"
+            check_float16(name, array, "import it as bfloat16")
+        slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
+    for name, kind in sorted(copies.items()):
         if kind != "unused":
             _check_copy(weights, name, kind, model, where)
 
@@ -180,32 +177,29 @@ def _check_copy(weights, name, kind, model, where):
     """Makes sure that a tensor is the copy that it should be: tied tables are equal, and fixed
     positions as computed.
     """
-    network = model.network
+    network, shape = model.network, weights.shapes[name]
     embedding = network.source_embedding if kind == "source" else network.target_embedding
-    rows, first = weights.shapes[name][0] if weights.shapes[name] else 0, 0
     if kind == "positions":
         # The row before the first position is the padding's, which is zero.
-        first = embedding.position_offset
+        rows, first = next(iter(shape), 0), embedding.position_offset
         layout = embedding.position_encoding.removeprefix("sinusoidal_")
     else:
         table = ops.convert_to_numpy(ops.cast(embedding.embeddings, "float32"))
-        rows = len(table)
+        rows, first = len(table), 0
 
-    def ours(block):
-        if kind != "positions":
-            return table[block]
-        positions = np.arange(block.start, min(block.stop, rows), dtype="int32")
-        vectors = sinusoidal_positions(positions, embedding.hidden_dim, layout=layout)
-        return ops.convert_to_numpy(vectors)
+    def is_equal(array, start):
+        stop = min(start + _ROWS, rows)
+        if kind == "positions":
+            positions = np.arange(start, stop, dtype="int32")
+            vectors = sinusoidal_positions(positions, embedding.hidden_dim, layout=layout)
+            ours, atol = ops.convert_to_numpy(vectors), 5e-3  # Half precision is coarse.
+        else:
+            ours, atol = table[start:stop], 1e-6
+        return np.allclose(array[start:stop].astype("float32"), ours, atol=atol, rtol=1e-2)
 
-    blocks = [slice(start, start + _ROWS) for start in range(first, rows, _ROWS)]
-    atol = 5e-3 if kind == "positions" else 1e-6  # Half precision is coarse.
-    is_copy = weights.shapes[name] == (rows, embedding.hidden_dim)
+    is_copy = shape == (rows, embedding.hidden_dim)
     array = weights.read(name) if is_copy else None
-    if not is_copy or not all(
-        np.allclose(array[block].astype("float32"), ours(block), atol=atol, rtol=1e-2)
-        for block in blocks
-    ):
+    if not is_copy or not all(is_equal(array, start) for start in range(first, rows, _ROWS)):
         raise ValueError(
             f"{where}: the tensor {name!r} differs from the weights that config.json says it "
             "repeats; such a model cannot be imported."

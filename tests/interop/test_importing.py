@@ -13,7 +13,7 @@ from keras import ops
 
 import kformer
 from kformer.interop import import_checkpoint, load_checkpoint
-from kformer.interop.tokenizers import NLLB_LANGUAGES
+from kformer.interop.tokenizers import LANGUAGES
 from kformer.saving import read_config
 from kformer.trainer import train_run
 from kformer_cli.main import main
@@ -73,7 +73,7 @@ def sentences():
 def nllb_with_json(folder, spm):
     config = nllb(folder, spm)
     (folder / "tokenizer.json").write_text(
-        json.dumps(tokenizer_json(spm["bpe"], "BPE", NLLB_LANGUAGES)), encoding="utf-8"
+        json.dumps(tokenizer_json(spm["bpe"], "BPE", LANGUAGES["nllb"])), encoding="utf-8"
     )
     return config
 
@@ -266,7 +266,7 @@ BAD = {
     ),
     "unknown activation": (
         lambda folder: edit(folder / "config.json", activation_function="tanh"),
-        "activation_function 'tanh'",
+        "activation_function of .* must be one of relu, gelu, swish, silu, but 'tanh'",
     ),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     "truncated": (truncated, "model.safetensors is damaged"),
@@ -348,7 +348,7 @@ BAD = {
     ),
     "start": (
         lambda folder: edit(folder / "generation_config.json", decoder_start_token_id="a"),
-        "'a' for decoder_start_token_id",
+        "decoder_start_token_id of the checkpoint must be a whole number of at least 0, but 'a'",
     ),
     "special ids": (
         lambda folder: edit(folder / "config.json", eos_token_id=5),

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kformer.interop.sentencepiece_proto import convert_tokenizer_json, sentencepiece_model
-from kformer.interop.tokenizers import NLLB_LANGUAGES, read_tokenizer
+from kformer.interop.tokenizers import LANGUAGES, read_tokenizer
 from kformer.text import Tokenizer
 from kformer.text.normalization import valid_text
 from tests.interop.tokenizer_folders import (
@@ -203,7 +203,7 @@ def test_literal_control_pieces_of_a_sentencepiece_model_stay_text(models, tmp_p
     config = fairseq(
         tmp_path,
         model,
-        NLLB_LANGUAGES,
+        LANGUAGES["nllb"],
         "m2m_100",
         tokenizer_class="NllbTokenizer",
         src_lang="eng_Latn",
@@ -249,7 +249,7 @@ def test_ids_and_text_equal_hugging_faces(name, published, models, sentences, tm
     ):  # transformers 5 reads no languages without the file that the hub has beside the model
         nllb(tmp_path, models)
         folder = write(
-            tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES)
+            tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", LANGUAGES["nllb"])
         )
         tokenizer = read_tokenizer(folder, config)
     other = transformers_tokenizer(name, folder)
@@ -278,7 +278,7 @@ def test_folders_that_transformers_saved(name, published, models, sentences, tmp
     if name == "nllb":
         nllb(tmp_path, models)
         folder = write(
-            tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES)
+            tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", LANGUAGES["nllb"])
         )
     transformers_tokenizer(name, folder).save_pretrained(tmp_path / "saved")
     again = read_tokenizer(tmp_path / "saved", config)
@@ -310,9 +310,14 @@ def tokenizers_library(data):
 def test_tokenizer_json_alone_equals_the_model_and_the_library(
     kind, model, models, texts, sentences, tmp_path
 ):
-    data = tokenizer_json(models[model], kind, NLLB_LANGUAGES)
+    data = tokenizer_json(models[model], kind, LANGUAGES["nllb"])
     config = fairseq(
-        tmp_path, models[model], NLLB_LANGUAGES, "m2m_100", src_lang="eng_Latn", tgt_lang="fra_Latn"
+        tmp_path,
+        models[model],
+        LANGUAGES["nllb"],
+        "m2m_100",
+        src_lang="eng_Latn",
+        tgt_lang="fra_Latn",
     )
     with_model = read_tokenizer(tmp_path, config)
     write(tmp_path, tokenizer__json=data)
@@ -567,7 +572,7 @@ def test_a_marian_model_without_tags_reads_them_as_text(models, tmp_path):
         assert each.tokenize(text) == [
             vocabulary.get(piece, 1) for piece in own.encode(text, out_type=str)
         ]
-    with pytest.raises(ValueError, match="has no language tags.*leave out 'fr'"):
+    with pytest.raises(ValueError, match="has no language tags.*leave out target_language='fr'"):
         read_tokenizer(tmp_path, config, target_language="fr")
     with pytest.raises(
         ValueError, match="not told its source language; leave out source_language='fr'"
@@ -603,7 +608,7 @@ def test_nllb_legacy_behaviour_puts_the_source_language_last(models, tmp_path, s
     each = read_tokenizer(tmp_path, config)
     assert each.source_prefix == () and each.source_suffix == (2, each.languages["eng_Latn"])
     assert each.target_prefix == (each.languages["fra_Latn"],) and each.target_suffix == (2,)
-    write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", NLLB_LANGUAGES))
+    write(tmp_path, tokenizer__json=tokenizer_json(models["bpe"], "BPE", LANGUAGES["nllb"]))
     other = transformers_tokenizer("nllb", tmp_path)
     assert (
         read_tokenizer(tmp_path, config).tokenize(sentences[0], special_tokens=True)

@@ -8,7 +8,7 @@ import json
 
 import sentencepiece
 
-from kformer.interop.tokenizers import MBART50_LANGUAGES, MBART_LANGUAGES, NLLB_LANGUAGES
+from kformer.interop.tokenizers import LANGUAGES
 from kformer.text.unigram_scores import message_fields
 from tests.text_samples import corpus
 
@@ -132,7 +132,7 @@ def nllb(folder, models, **settings):
         "tgt_lang": "fra_Latn",
         **settings,
     }
-    return fairseq(folder, models["bpe"], NLLB_LANGUAGES, "m2m_100", padding=2, **settings)
+    return fairseq(folder, models["bpe"], LANGUAGES["nllb"], "m2m_100", padding=2, **settings)
 
 
 def mbart50(folder, models, **settings):
@@ -142,7 +142,7 @@ def mbart50(folder, models, **settings):
         "tgt_lang": "fr_XX",
         **settings,
     }
-    return fairseq(folder, models["unigram"], MBART50_LANGUAGES, "mbart", **settings)
+    return fairseq(folder, models["unigram"], LANGUAGES["mbart50"], "mbart", **settings)
 
 
 def mbart(folder, models, **settings):
@@ -152,7 +152,7 @@ def mbart(folder, models, **settings):
         "tgt_lang": "ro_RO",
         **settings,
     }
-    return fairseq(folder, models["unigram"], MBART_LANGUAGES, "mbart", **settings)
+    return fairseq(folder, models["unigram"], LANGUAGES["mbart"], "mbart", **settings)
 
 
 def t5(folder, models, **settings):

@@ -30,24 +30,20 @@ def embed(graph, embedding, normalized_positions, ids, positions):
     x = graph("Gather", graph.weight(embedding.embeddings), ids, axis=0)
     if embedding.scale:
         x = graph("Mul", x, graph.constant(math.sqrt(embedding.hidden_dim), graph.dtype))
-    x = _add_positions(graph, embedding, x, positions, embedding.hidden_dim)
-    if normalized_positions is None:
-        return x
-    x = _add_positions(graph, normalized_positions, x, positions, embedding.hidden_dim)
-    return layer_norm(graph, normalized_positions.norm, x)
+    # Either the embedding adds positions, or the layer after it.
+    layer = embedding if normalized_positions is None else normalized_positions
+    if layer.position_encoding is not None:
+        x = graph("Add", x, _position_vectors(graph, layer, positions, embedding.hidden_dim))
+    return x if normalized_positions is None else layer_norm(graph, normalized_positions.norm, x)
 
 
-def _add_positions(graph, layer, x, positions, hidden_dim):
-    if layer.position_encoding is None:
-        return x
+def _position_vectors(graph, layer, positions, hidden_dim):
     if layer.position_offset:
         positions = graph("Add", positions, graph.constant(layer.position_offset, "int64"))
     if layer.position_encoding == "learned":
-        vectors = graph("Gather", graph.weight(layer.position_embeddings), positions, axis=0)
-    else:
-        vectors = _sinusoids(graph, layer.position_encoding, positions, hidden_dim)
-        vectors = graph.cast(vectors, graph.dtype, "float32")
-    return graph("Add", x, vectors)
+        return graph("Gather", graph.weight(layer.position_embeddings), positions, axis=0)
+    vectors = _sinusoids(graph, layer.position_encoding, positions, hidden_dim)
+    return graph.cast(vectors, graph.dtype, "float32")
 
 
 def _sinusoids(graph, position_encoding, positions, hidden_dim):
@@ -95,9 +91,7 @@ def rotary_factors(graph, attention, positions):
 
 
 def rotate(graph, attention, x, factors):
-    """Queries or keys `[B, N, T, H]`, rotated by their positions; unchanged without factors."""
-    if factors is None:
-        return x
+    """Queries or keys `[B, N, T, H]`, rotated by their positions."""
     x = graph.cast(x, "float32", graph.dtype)
     size, is_interleaved = attention.head_size, attention.rotary["interleaved"]
     pairs = graph.reshape(x, [0, 0, 0, size // 2, 2]) if is_interleaved else x
@@ -113,15 +107,9 @@ def rotate(graph, attention, x, factors):
 
 def layer_norm(graph, norm, x):
     """A `LayerNormalization`; its statistics are float32 for every dtype (stash_type)."""
-    return graph(
-        "LayerNormalization",
-        x,
-        graph.weight(norm.gamma),
-        graph.weight(norm.beta),
-        axis=-1,
-        epsilon=norm.epsilon,
-        stash_type=1,
-    )
+    weights = graph.weight(norm.gamma), graph.weight(norm.beta)
+    options = {"axis": -1, "epsilon": norm.epsilon, "stash_type": 1}
+    return graph("LayerNormalization", x, *weights, **options)
 
 
 def residual(graph, layer, norm, x, sublayer):
@@ -162,19 +150,20 @@ def _activate(graph, activation, x):
 
 
 def heads(graph, attention, x, kernel, bias, count):
-    """Projects `[B, T, D]` to `count` tensors `[B, N, T, H]`: a list, or one tensor if it is 1."""
+    """Projects `[B, T, D]` to a list of `count` tensors `[B, N, T, H]`."""
     x = _linear(graph, x, kernel, bias)
     tensors = [x] if count == 1 else graph("Split", x, outputs=count, axis=-1)
     shape = [0, 0, attention.num_heads, attention.head_size]
-    tensors = [graph("Transpose", graph.reshape(x, shape), perm=[0, 2, 1, 3]) for x in tensors]
-    return tensors[0] if count == 1 else tensors
+    return [graph("Transpose", graph.reshape(x, shape), perm=[0, 2, 1, 3]) for x in tensors]
 
 
 def rotated_heads(graph, attention, x, factors):
     """Queries, keys and values `[B, N, T, H]` of self-attention, the first two rotated."""
     weights = attention.query_key_value_kernel, attention.query_key_value_bias
     query, key, value = heads(graph, attention, x, *weights, 3)
-    return rotate(graph, attention, query, factors), rotate(graph, attention, key, factors), value
+    if factors is not None:
+        query, key = (rotate(graph, attention, each, factors) for each in (query, key))
+    return query, key, value
 
 
 def attend(graph, attention, query, key, value, mask, attends=None):

@@ -1,5 +1,6 @@
 """The ONNX format: encoder and decoder step as two graphs, for a search loop in any language."""
 
+import contextlib
 import dataclasses
 import math
 
@@ -19,17 +20,9 @@ FORMAT_VERSION = 1
 
 # The layers that the graphs know. Exact classes: a user's subclass may compute anything.
 _LAYERS = {
-    layers.PositionalEmbedding,
-    layers.NormalizedPositions,
-    layers.OutputBias,
-    layers.EncoderLayer,
-    layers.DecoderLayer,
-    layers.MultiHeadAttention,
-    layers.FeedForward,
-    Dropout,
-    keras.layers.Dense,
-    keras.layers.InputLayer,
-    keras.layers.LayerNormalization,
+    *(layers.PositionalEmbedding, layers.NormalizedPositions, layers.OutputBias),
+    *(layers.EncoderLayer, layers.DecoderLayer, layers.MultiHeadAttention, layers.FeedForward),
+    *(Dropout, keras.layers.Dense, keras.layers.InputLayer, keras.layers.LayerNormalization),
 }
 # Above this size the weights get a file of their own: a protobuf message is at most 2 GiB, and the
 # graph needs some of it.
@@ -106,15 +99,12 @@ def check_model(model):
     """
     check_exact(model, "ONNX")
     for layer in layers_inside(model):
-        if type(layer) not in _LAYERS:
+        has_lora = getattr(layer, "lora_enabled", False)
+        if type(layer) not in _LAYERS or has_lora:
+            what = "has LoRA weights" if has_lora else f"is a {type(layer).__name__}"
             raise ValueError(
-                f"The layer '{layer.name}' is a {type(layer).__name__}, which the export to ONNX "
-                "does not know; export a SavedModel."
-            )
-        if getattr(layer, "lora_enabled", False):
-            raise ValueError(
-                f"The layer '{layer.name}' has LoRA weights, which the export to ONNX does not "
-                "know; export a SavedModel."
+                f"The layer '{layer.name}' {what}, which the export to ONNX does not know; export "
+                "a SavedModel."
             )
     check_layers(model, "ONNX", known=("rope",))
 
@@ -126,7 +116,9 @@ def _write_graphs(model, folder, dtype):
 
     size = sum(math.prod(weight.shape) for weight in model.weights) * np.dtype(dtype).itemsize
     signatures = {}
-    with WeightStore(dtype, folder / _WEIGHTS_FILE if size > _INLINE_BYTES else None) as weights:
+    is_large = size > _INLINE_BYTES
+    with open(folder / _WEIGHTS_FILE, "wb") if is_large else contextlib.nullcontext() as file:
+        weights = WeightStore(dtype, file)
         for name, build in (("encoder", build_encoder), ("decoder_step", build_decoder_step)):
             graph = build(model.network, weights)
             graph.save(folder / f"{name}.onnx")
@@ -136,14 +128,11 @@ def _write_graphs(model, folder, dtype):
 
 def _metadata(translator, search, signatures, dtype):
     model, attention = translator.model, translator.model.network.decoder_layers[0].self_attention
+    special_ids = {"pad": model.pad_id, "unknown": translator.tokenizer.unknown_id}
+    special_ids |= {"start": model.start_id, "end": model.end_id}
     return {
         "format_version": FORMAT_VERSION,
-        "special_ids": {
-            "pad": model.pad_id,
-            "unknown": translator.tokenizer.unknown_id,
-            "start": model.start_id,
-            "end": model.end_id,
-        },
+        "special_ids": special_ids,
         **signatures,
         "dtype": dtype,
         "num_decoder_layers": len(model.network.decoder_layers),

@@ -2,6 +2,8 @@
 
 Only the export imports this module, since it needs the `onnx` package."""
 
+import os
+
 import numpy as np
 import onnx
 from keras import ops
@@ -29,39 +31,26 @@ class WeightStore:
 
     Args:
         dtype: str, "float32" or "float16". What weights are stored and computed with.
-        path: `pathlib.Path`, default `None`, for the graphs themselves. The file, in the folder of
-            the graphs.
+        file: file opened for writing bytes, default `None`, for the graphs themselves. It is in
+            the folder of the graphs.
     """
 
-    def __init__(self, dtype, path=None):
-        self.dtype = dtype
-        self._path = path
-        self._file = None
-        self._stored = {}
-
-    def __enter__(self):
-        if self._path is not None:
-            self._file = open(self._path, "wb")
-        return self
-
-    def __exit__(self, *exception):
-        if self._file is not None:
-            self._file.close()
+    def __init__(self, dtype, file=None):
+        self.dtype, self._file, self._stored = dtype, file, {}
 
     def tensor(self, variable, name):
         """The `TensorProto` of a Keras variable."""
         if self._file is None:
             return numpy_helper.from_array(self._array(variable), name)
         if id(variable) not in self._stored:
-            self._stored[id(variable)] = self._append(self._array(variable))
-        location = self._stored[id(variable)]
-        tensor = TensorProto(
-            name=name,
-            data_type=_TYPES[self.dtype],
-            dims=variable.shape,
-            data_location=TensorProto.EXTERNAL,
-        )
-        for key, value in {"location": self._path.name, **location}.items():
+            array = self._array(variable)
+            self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
+            self._stored[id(variable)] = {"offset": self._file.tell(), "length": array.nbytes}
+            self._file.write(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+        place = {"location": os.path.basename(self._file.name), **self._stored[id(variable)]}
+        tensor = TensorProto(name=name, data_type=_TYPES[self.dtype], dims=variable.shape)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in place.items():
             tensor.external_data.add(key=key, value=str(value))
         return tensor
 
@@ -71,12 +60,6 @@ class WeightStore:
         if self.dtype == "float16":
             check_float16(f"The weight {variable.path!r}", array, "export it in float32")
         return array.astype(self.dtype)
-
-    def _append(self, array):
-        self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
-        offset = self._file.tell()
-        self._file.write(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
-        return {"offset": offset, "length": array.nbytes}
 
 
 class Graph:
@@ -121,9 +104,8 @@ class Graph:
         array = np.asarray(value, dtype=dtype)
         key = (dtype, array.shape, array.tobytes())
         if key not in self._initializers:
-            self._initializers[key] = numpy_helper.from_array(
-                array, f"constant_{len(self._initializers)}"
-            )
+            name = f"constant_{len(self._initializers)}"
+            self._initializers[key] = numpy_helper.from_array(array, name)
         return self._initializers[key].name
 
     def weight(self, variable):
@@ -164,13 +146,8 @@ class Graph:
             ]
             for values in (self._inputs, self._outputs)
         )
-        graph = helper.make_graph(
-            self._nodes, self.name, inputs, outputs, list(self._initializers.values())
-        )
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", _OPSET)],
-            ir_version=_IR_VERSION,
-            producer_name="kformer",
-        )
-        onnx.save(model, path)
+        weights = list(self._initializers.values())
+        graph = helper.make_graph(self._nodes, self.name, inputs, outputs, weights)
+        opsets = [helper.make_opsetid("", _OPSET)]
+        options = {"ir_version": _IR_VERSION, "producer_name": "kformer"}
+        onnx.save(helper.make_model(graph, opset_imports=opsets, **options), path)

@@ -34,15 +34,16 @@ def build_encoder(network, weights):
         x = blocks.residual(graph, layer, layer.self_attention_norm, x, self_attention)
         x = blocks.feed_forward(graph, layer, x)
     x = x if network.encoder.norm is None else blocks.layer_norm(graph, network.encoder.norm, x)
-    attentions = [layer.cross_attention for layer in network.decoder_layers]
-    cross = [
-        blocks.heads(graph, each, x, each.key_value_kernel, each.key_value_bias, 2)
-        for each in attentions
-    ]
+    cross = []
+    for layer in network.decoder_layers:
+        weights = layer.cross_attention.key_value_kernel, layer.cross_attention.key_value_bias
+        cross += blocks.heads(graph, layer.cross_attention, x, *weights, 2)
     shape = ("batch", "source_length", network.source_embedding.hidden_dim)
     graph.output("encoded", x, graph.dtype, shape)
     graph.output("source_mask", mask, "bool", ("batch", "source_length"))
-    _output_pairs(graph, "cross", cross, attentions, "source_length")
+    caches = _caches("cross", network.decoder_layers, "source_length")
+    for (name, shape), value in zip(caches, cross, strict=True):
+        graph.output(name, value, graph.dtype, shape)
     return graph
 
 
@@ -58,27 +59,34 @@ def build_decoder_step(network, weights):
     """
     graph = Graph("decoder_step", weights)
     ids = graph.input("target_ids", "int64", ("batch", "target_length"))
-    caches = _declare_caches(graph, network.decoder_layers)
+    layers = network.decoder_layers
+    past, cross = (
+        [graph.input(name, graph.dtype, shape) for name, shape in _caches(prefix, layers, length)]
+        for prefix, length in (("past", "past_length"), ("cross", "source_length"))
+    )
     source_mask = graph.input("source_mask", "bool", ("batch", "source_length"))
     keys_mask, attends = blocks.padding(graph, source_mask)
-    positions, causal = _positions(graph, ids, caches[0]["past_key"])
+    # Positions `[T]` of the new tokens, and the causal mask `[T, P + T]`.
+    first, one = graph.size(past[0], 2), graph.constant(1, "int64")
+    end = graph("Add", first, graph.size(ids, 1))
+    positions = graph("Range", first, end, one)
+    key_positions = graph("Range", graph.constant(0, "int64"), end, one)
+    causal = graph("LessOrEqual", key_positions, graph.expand_dims(positions, [1]))
     x = blocks.embed(graph, network.target_embedding, network.target_positions, ids, positions)
-    factors = blocks.rotary_factors(graph, network.decoder_layers[0].self_attention, positions)
+    factors = blocks.rotary_factors(graph, layers[0].self_attention, positions)
     present = []
-    for layer, cache in zip(network.decoder_layers, caches, strict=True):
+    for i, layer in enumerate(layers):
 
-        def self_attention(x, attention=layer.self_attention, cache=cache):
-            query, key, value = blocks.rotated_heads(graph, attention, x, factors)
-            key = graph("Concat", cache["past_key"], key, axis=2)
-            value = graph("Concat", cache["past_value"], value, axis=2)
-            present.append((key, value))
+        def self_attention(x, attention=layer.self_attention, pair=past[2 * i : 2 * i + 2]):
+            query, *new = blocks.rotated_heads(graph, attention, x, factors)
+            pair = [graph("Concat", *values, axis=2) for values in zip(pair, new, strict=True)]
+            present.extend(pair)
             # Every query attends to itself, so no row is empty.
-            return blocks.attend(graph, attention, query, key, value, causal)
+            return blocks.attend(graph, attention, query, *pair, causal)
 
-        def cross_attention(x, attention=layer.cross_attention, cache=cache):
+        def cross_attention(x, attention=layer.cross_attention, pair=cross[2 * i : 2 * i + 2]):
             weights = attention.query_kernel, attention.query_bias
-            query = blocks.heads(graph, attention, x, *weights, 1)
-            pair = cache["cross_key"], cache["cross_value"]
+            (query,) = blocks.heads(graph, attention, x, *weights, 1)
             return blocks.attend(graph, attention, query, *pair, keys_mask, attends)
 
         x = blocks.residual(graph, layer, layer.self_attention_norm, x, self_attention)
@@ -87,40 +95,16 @@ def build_decoder_step(network, weights):
     x = x if network.decoder.norm is None else blocks.layer_norm(graph, network.decoder.norm, x)
     shape = ("batch", "target_length", network.target_embedding.vocabulary_size)
     graph.output("logits", blocks.project_output(graph, network, x, ids), "float32", shape)
-    attentions = [layer.self_attention for layer in network.decoder_layers]
-    _output_pairs(graph, "present", present, attentions, "past_length + target_length")
+    caches = _caches("present", layers, "past_length + target_length")
+    for (name, shape), value in zip(caches, present, strict=True):
+        graph.output(name, value, graph.dtype, shape)
     return graph
 
 
-def _positions(graph, ids, past_key):
-    """Positions `[T]` of the new tokens, and the causal mask `[T, P + T]`."""
-    first = graph.size(past_key, 2)
-    end, one = graph("Add", first, graph.size(ids, 1)), graph.constant(1, "int64")
-    positions = graph("Range", first, end, one)
-    key_positions = graph("Range", graph.constant(0, "int64"), end, one)
-    return positions, graph("LessOrEqual", key_positions, graph.expand_dims(positions, [1]))
-
-
-def _declare_caches(graph, decoder_layers):
-    """The inputs that hold keys and values: for each layer a dict, by the name without the layer's
-    number.
-    """
-    caches = [{} for _ in decoder_layers]
-    for prefix, length in (("past", "past_length"), ("cross", "source_length")):
-        for i, layer in enumerate(decoder_layers):
-            shape = _cache_shape(layer.self_attention, length)
-            for name in (f"{prefix}_key", f"{prefix}_value"):
-                caches[i][name] = graph.input(f"{name}_{i}", graph.dtype, shape)
-    return caches
-
-
-def _output_pairs(graph, prefix, pairs, attentions, length):
-    """Makes the keys and values of every layer outputs."""
-    for i, (attention, pair) in enumerate(zip(attentions, pairs, strict=True)):
-        for name, value in zip(("key", "value"), pair, strict=True):
-            shape = _cache_shape(attention, length)
-            graph.output(f"{prefix}_{name}_{i}", value, graph.dtype, shape)
-
-
-def _cache_shape(attention, length):
-    return ("batch", attention.num_heads, length, attention.head_size)
+def _caches(prefix, layers, length):
+    """Name and shape of the keys, then of the values, of each layer."""
+    return [
+        (f"{prefix}_{name}_{i}", ("batch", attention.num_heads, length, attention.head_size))
+        for i, attention in enumerate(layer.self_attention for layer in layers)
+        for name in ("key", "value")
+    ]

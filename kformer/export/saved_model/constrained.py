@@ -18,7 +18,6 @@ class RowSignatures:
 
     def __init__(self, graph, vocabulary):
         self.graph = graph
-        self._unknown_id = vocabulary.unknown_id
         self._vocabulary = vocabulary
         self._joins = word_joins(vocabulary, graph.model.target_vocabulary_size)
 
@@ -86,7 +85,7 @@ class RowSignatures:
         rows = self.graph.tokenizer.tokenize(texts, side="target", special_tokens=False)
         ids = rows[:, : most + 1].to_tensor(default_value=NO_TOKEN)
         ids = tf.pad(ids, [[0, 0], [0, 2]], constant_values=NO_TOKEN)  # [B K, P]
-        is_known = ~was_cut & ~tf.reduce_any(ids == self._unknown_id, axis=1)
+        is_known = ~was_cut & ~tf.reduce_any(ids == self._vocabulary.unknown_id, axis=1)
         ids = tf.where(is_known[:, None], ids, NO_TOKEN)
         lengths = tf.reshape(_lengths(ids), [batch, count])
         fits = tf.reshape(tf.cumsum(lengths, axis=1) <= most, [-1, 1])

@@ -98,11 +98,6 @@ def export_saved_model(
     ```
     """
     search = translator.search_options(options)
-    if search.sampling:
-        raise ValueError(
-            "A SavedModel translates the same way each time, so sampling cannot be exported; use a "
-            "beam."
-        )
     if "n_best" not in options:
         search = dataclasses.replace(search, n_best=search.beam_size)
     if dtype is not None:
@@ -110,18 +105,14 @@ def export_saved_model(
     if signatures is not None and not isinstance(signatures, str):
         signatures = list(signatures)
     check_signatures(signatures, dtype or translator.model.policy_name, translator.model, search)
+    options = {"dtype": dtype, "single": single, "signatures": signatures}
     return write_version(
         path,
         version,
         lambda: _build(translator, search, dtype, single, signatures),
         kind="translator",
         save=lambda folder: save_parts(translator, folder),
-        options={
-            **dataclasses.asdict(search),
-            "dtype": dtype,
-            "single": single,
-            "signatures": signatures,
-        },
+        options={**dataclasses.asdict(search), **options},
         imports=imports,
     )
 
@@ -129,9 +120,9 @@ def export_saved_model(
 def save_parts(translator, folder):
     """Saves a translator for another process, each model of an ensemble as a run of its own."""
     models = getattr(translator.model, "models", [translator.model])
+    others = translator.tokenizer, translator.options, translator.config
     for number, model in enumerate(models):
-        one = Translator(model, translator.tokenizer, translator.options, translator.config)
-        one.save(pathlib.Path(folder) / f"{number:03d}")
+        Translator(model, *others).save(pathlib.Path(folder) / f"{number:03d}")
 
 
 def load_parts(folder):

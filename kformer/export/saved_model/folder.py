@@ -1,8 +1,10 @@
 """The folder of a SavedModel: its versions, and the notes about what it was made from."""
 
+import contextlib
 import hashlib
 import json
 import pathlib
+import re
 
 from kformer.utils.checks import check_whole
 from kformer.utils.files import check_format_version
@@ -11,6 +13,7 @@ METADATA_FILE = "assets.extra/kformer.json"
 GRAPH_FILE = "saved_model.pb"
 CHECKSUM = "graph_blake2b"
 FORMAT_VERSION = 1
+_VERSION = re.compile("[0-9]+")
 
 
 def version_folder(path, version=None):
@@ -48,17 +51,13 @@ def find_version(path):
     Raises:
         FileNotFoundError: there is none.
     """
-    folders = {
-        number: folder
-        for number, folder in version_folders(path).items()
-        if (folder / GRAPH_FILE).is_file()
-    }
-    if not folders:
-        raise FileNotFoundError(
-            f"There is no SavedModel in {path}: neither {GRAPH_FILE} nor a folder named by a "
-            "version number."
-        )
-    return folders[max(folders)]
+    for _, folder in sorted(version_folders(path).items(), reverse=True):
+        if (folder / GRAPH_FILE).is_file():
+            return folder
+    raise FileNotFoundError(
+        f"There is no SavedModel in {path}: neither {GRAPH_FILE} nor a folder named by a version "
+        "number."
+    )
 
 
 def version_folders(path):
@@ -74,21 +73,15 @@ def version_folders(path):
     path = pathlib.Path(path)
     if (path / GRAPH_FILE).is_file():
         name = path.resolve().name
-        return {int(name) if _is_number(name) else 1: path}
+        return {int(name) if _VERSION.fullmatch(name) else 1: path}
     return _numbered(path)
 
 
 def _numbered(path):
-    try:
-        folders = sorted(folder for folder in path.iterdir() if _is_number(folder.name))
-    except OSError:  # The folder is away for a moment.
-        return {}
+    folders = []
+    with contextlib.suppress(OSError):  # The folder is away for a moment.
+        folders = sorted(folder for folder in path.iterdir() if _VERSION.fullmatch(folder.name))
     return {int(folder.name): folder for folder in folders if folder.is_dir()}
-
-
-def _is_number(name):
-    """Whether a name is a version; other digits than 0 to 9 name none."""
-    return name.isascii() and name.isdecimal()
 
 
 def write_metadata(folder, metadata):

@@ -22,9 +22,8 @@ def padded_rows(rows, limit, pad_id, suffix=()):
     ids = rows[:, :limit].to_tensor(default_value=pad_id)
     if suffix:
         columns = tf.range(tf.shape(ids)[1]) - (limit - len(suffix))
-        ends = tf.gather(
-            tf.constant(suffix, tf.int32), tf.clip_by_value(columns, 0, len(suffix) - 1)
-        )
+        indices = tf.clip_by_value(columns, 0, len(suffix) - 1)
+        ends = tf.gather(tf.constant(suffix, tf.int32), indices)
         ids = tf.where(truncated[:, None] & (columns >= 0)[None, :], ends[None, :], ids)
     return ids, truncated
 
@@ -58,13 +57,14 @@ def cut_texts(texts, bound, from_end=False):
     return tf.strings.substr(texts, starts, sizes), was_cut
 
 
-def with_a_row(batch):
-    """A batch of strings `[B, ...]`, with an empty row where it has none.
+def with_a_row(batch, filler=""):
+    """A batch `[B, ...]`, with a row of a filler where it has none.
 
     A search needs one, also where there is no text.
     """
     is_empty = tf.cast(tf.shape(batch)[:1] < 1, tf.int32)
-    return tf.concat([batch, tf.fill(tf.concat([is_empty, tf.shape(batch)[1:]], axis=0), "")], 0)
+    row = tf.fill(tf.concat([is_empty, tf.shape(batch)[1:]], axis=0), filler)
+    return tf.concat([batch, row], axis=0)
 
 
 def signature(function, inputs):

@@ -100,14 +100,9 @@ def export_model(
     # <tf.Tensor: shape=(1,), dtype=string, numpy=array([b'glad'], dtype=object)>
     ```
     """
-    arguments = {
-        "labels": None if labels is None else list(labels),
-        "steps": steps,
-        "special_tokens": special_tokens,
-        "max_new_tokens": max_new_tokens,
-        "max_text_bytes": max_text_bytes,
-        **options,
-    }
+    labels = None if labels is None else list(labels)
+    arguments = {"labels": labels, "steps": steps, "special_tokens": special_tokens}
+    arguments |= {"max_new_tokens": max_new_tokens, "max_text_bytes": max_text_bytes, **options}
     search = _checked(model, tokenizer, arguments)
     return write_version(
         path,
@@ -172,12 +167,9 @@ def _check_labels(model, labels):
         raise ValueError(
             f"labels name classes, but the model's head is {model.head!r}; leave them out."
         )
-    if not all(isinstance(label, str) for label in labels):
-        raise ValueError(f"labels must be strings, but {labels!r} was given.")
-    if len(labels) != model.output_shape[-1]:
-        raise ValueError(
-            f"{len(labels)} labels were given for the model's {model.output_shape[-1]} classes."
-        )
+    count = model.output_shape[-1]
+    if len(labels) != count or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"labels must be {count} strings, one a class, but {labels!r} was given.")
 
 
 def _check_unused(model, arguments, known):
@@ -198,11 +190,6 @@ def _search_of(model, arguments):
     check_whole("max_new_tokens", limit, most=model.max_length - 1)
     _check_unused(model, {name: arguments[name] for name in names}, {"max_new_tokens"})
     options = {name: value for name, value in arguments.items() if name not in names}
-    if options.get("sampling"):
-        raise ValueError(
-            "A SavedModel continues a text the same way each time, so sampling cannot be exported; "
-            "use a beam."
-        )
     if "n_best" in options:
         raise ValueError("n_best: a SavedModel returns the best continuation alone; leave it out.")
     search = model.continuation_options(limit, options)
@@ -212,35 +199,28 @@ def _search_of(model, arguments):
 
 def _build(model, tokenizer, search, arguments):
     """The module, the signatures and the metadata, for `write_version`."""
-    module, signatures = _graph_of(model, tokenizer, search, arguments).build()
-    metadata = {
-        "model": type(model).__name__,
-        "dtype": model.policy_name,
-        "labels": arguments["labels"],
-        "steps": arguments["steps"],
-    }
-    if search is not None:
-        metadata["language_search"] = dataclasses.asdict(search)
-    return module, signatures, metadata
-
-
-def _graph_of(model, tokenizer, search, arguments):
-    """The object that builds the graph of a model."""
     from kformer.export.saved_model.signatures import EncoderGraph, ForecastGraph, LanguageGraph
 
-    if isinstance(model, Forecaster):
-        return ForecastGraph(model, arguments["steps"])
     graph_tokenizer = None
     if tokenizer is not None:
         from kformer.export.saved_model.tokenizer import GraphTokenizer
 
         graph_tokenizer = GraphTokenizer(tokenizer)
-    if isinstance(model, TransformerDecoder):
-        return LanguageGraph(model, graph_tokenizer, search)
-    special = arguments["special_tokens"]
-    suffix = list(tokenizer.source_suffix) if special else []
-    bound = arguments["max_text_bytes"]
-    return EncoderGraph(model, graph_tokenizer, special, suffix, arguments["labels"], bound)
+    if isinstance(model, Forecaster):
+        graph = ForecastGraph(model, arguments["steps"])
+    elif isinstance(model, TransformerDecoder):
+        graph = LanguageGraph(model, graph_tokenizer, search)
+    else:
+        special, names = arguments["special_tokens"], arguments["labels"]
+        suffix = list(tokenizer.source_suffix) if special else []
+        bound = arguments["max_text_bytes"]
+        graph = EncoderGraph(model, graph_tokenizer, special, suffix, names, bound)
+    module, signatures = graph.build()
+    metadata = {"model": type(model).__name__, "dtype": model.policy_name}
+    metadata |= {name: arguments[name] for name in ("labels", "steps")}
+    if search is not None:
+        metadata["language_search"] = dataclasses.asdict(search)
+    return module, signatures, metadata
 
 
 def _save_parts(model, tokenizer, folder):

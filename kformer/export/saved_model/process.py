@@ -38,10 +38,15 @@ def write_version(path, version, build, *, kind, save, options, imports=(), has_
         `pathlib.Path` of the version's folder.
 
     Raises:
-        ValueError: the version exists, or is not a whole number.
+        ValueError: the version exists, or is not a whole number; or the search samples.
         ImportError: TensorFlow or tensorflow_text is not installed.
         OSError, RuntimeError: as `run_process`.
     """
+    if options.get("sampling"):
+        raise ValueError(
+            "A SavedModel writes the same text each time, so sampling cannot be exported; use a "
+            "beam."
+        )
     target = version_folder(path, version)
     check_extra("Exporting a SavedModel", "tensorflow", None if has_texts else ("tensorflow",))
     if keras.backend.backend() == "tensorflow":

@@ -80,20 +80,18 @@ class SavedModelTranslator:
         self._module, metadata = open_saved_model(self.path)
         self.options = metadata["search"]
         self._is_warm = warm_up > 0
-        if self._is_warm:
-            self._warm_up(warm_up)
+        for words in range(0, warm_up, 8):  # A word has at least one token.
+            self._run("single", [" ".join(["a"] * words)], 1, {})
 
-    def _warm_up(self, num_tokens):
-        """Compiles the signature `single` for every length up to a number of tokens."""
-        import tensorflow as tf
-
-        if "single" not in self._module.signatures:
+    def _signature(self, name):
+        if name not in self._module.signatures:
+            names = f"--signatures serving_default,{name}"
+            option = "single=True (--single)" if name == "single" else names
             raise ValueError(
-                f"{self.path} has no signature for single texts to warm up: export it again with "
-                "single=True (--single)."
+                f"{self.path} has no signature {name}, which this needs: export it again with "
+                f"{option}."
             )
-        for words in range(0, num_tokens, 8):  # A word has at least one token.
-            self._module.signatures["single"](text=tf.constant([" ".join(["a"] * words)]))
+        return self._module.signatures[name]
 
     @property
     def takes_terms(self):
@@ -149,15 +147,14 @@ class SavedModelTranslator:
                 f"{self.path} was exported with the {self.options['n_best']} best; export it again "
                 f"with n_best={n_best} to get more."
             )
-        if n_best > 1 and "n_best" not in self._module.signatures:
-            raise ValueError(
-                f"{self.path} was exported without the signature n_best, so it gives one "
-                f"translation of a text, but n_best={n_best} was asked for; export it again."
-            )
-        is_single = self._is_warm and len(texts) == 1
-        name = "n_best" if n_best > 1 else "single" if is_single else "serving_default"
         rows = self._rows(len(texts), n_best, terms=terms, prefix=prefixes)
-        name = _SIGNATURES[next(iter(rows))] if rows else name
+        if rows:
+            name = _SIGNATURES[next(iter(rows))]
+        elif n_best > 1:
+            name = "n_best"
+        else:
+            name = "single" if self._is_warm and len(texts) == 1 else "serving_default"
+        self._signature(name)  # Also for no text.
         texts = [
             text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             for text in texts
@@ -193,18 +190,12 @@ class SavedModelTranslator:
         """
         rows = {name: list(row) for name, row in rows.items() if row is not None}
         for name, row in rows.items():
-            signature = _SIGNATURES[name]
             check_same_length("the texts", count, name, len(row))
-            if n_best > 1 or len(rows) > 1:
-                raise ValueError(
-                    "A SavedModel takes terms or prefixes, not both, and gives one translation "
-                    "with them; ask for less, or translate with the run."
-                )
-            if signature not in self._module.signatures:
-                raise ValueError(
-                    f"{self.path} has no signature {signature}; export the run again with it "
-                    f"(--signatures serving_default,{signature})."
-                )
+        if len(rows) > 1 or (rows and n_best > 1):
+            raise ValueError(
+                "A SavedModel takes terms or prefixes, not both, and gives one translation with "
+                "them; ask for less, or translate with the run."
+            )
         if "terms" in rows:
             rows["terms"] = [[_only_form(term) for term in row] for row in rows["terms"]]
         return rows
@@ -218,27 +209,19 @@ class SavedModelTranslator:
             padded = [[*row, *[""] * (most - len(row))] for row in inputs["terms"]]
             inputs = {"terms": tf.constant(padded, tf.string, shape=[len(texts), most])}
         inputs = {key: tf.constant(value) for key, value in inputs.items()}
-        outputs = self._module.signatures[name](text=tf.constant(texts), **inputs)
+        outputs = self._signature(name)(text=tf.constant(texts), **inputs)
         arrays = {key: value.numpy() for key, value in outputs.items()}
         if n_best == 1:
             arrays["translations"] = arrays["translation"][:, None]
             arrays["scores"] = arrays["score"][:, None]
-        has_terms = arrays.get("has_terms", [True] * len(texts))
-        names = ("translations", "scores", "truncated")
-        rows = zip(*(arrays[name] for name in names), has_terms, strict=True)
-        return [
-            (
-                Translation(
-                    [
-                        Hypothesis(text.decode("utf-8"), float(score), None, None)
-                        for text, score in zip(translations[:n_best], scores[:n_best], strict=True)
-                    ],
-                    bool(truncated),
-                ),
-                bool(is_whole),
-            )
-            for translations, scores, truncated, is_whole in rows
-        ]
+        results = []
+        for i, truncated in enumerate(arrays["truncated"]):
+            texts, scores = arrays["translations"][i], arrays["scores"][i]
+            pairs = zip(texts[:n_best], scores[:n_best], strict=True)
+            best = [Hypothesis(text.decode(), float(score), None, None) for text, score in pairs]
+            has_terms = bool(arrays["has_terms"][i]) if "has_terms" in arrays else True
+            results.append((Translation(best, bool(truncated)), has_terms))
+        return results
 
 
 def _only_form(term):

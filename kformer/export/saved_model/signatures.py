@@ -4,7 +4,13 @@ import tensorflow as tf
 
 from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
-from kformer.export.saved_model.graph import cut_texts, owning_module, padded_rows, signature
+from kformer.export.saved_model.graph import (
+    cut_texts,
+    owning_module,
+    padded_rows,
+    signature,
+    with_a_row,
+)
 from kformer.text.text_bound import byte_bound
 
 # Signatures without a text and with one; the latter is the one that servers take by default.
@@ -28,12 +34,13 @@ class TokenGraph:
 
     def token_ids(self, token_ids):
         """The signature for int32 ids `[B, S]`, also for no row: outputs by name."""
-        row = tf.fill([1, tf.shape(token_ids)[1]], self.model.pad_id)
-        return _with_a_row(self.from_ids, token_ids, row)
+        outputs = self.from_ids(with_a_row(token_ids, self.model.pad_id))
+        return {name: value[: tf.shape(token_ids)[0]] for name, value in outputs.items()}
 
     def text(self, text):
         """The signature for a string tensor `[B]`, also for no text: outputs by name."""
-        return _with_a_row(self.from_text, text, tf.constant([""]))
+        outputs = self.from_text(with_a_row(text))
+        return {name: value[: tf.shape(text)[0]] for name, value in outputs.items()}
 
     def build(self):
         """Traces the signatures.
@@ -43,10 +50,9 @@ class TokenGraph:
             for texts is the default, or the one for ids where there is no tokenizer.
         """
         ids = signature(self.token_ids, {"token_ids": ([None, None], "int32")})
-        default = ids
+        functions = {TEXT: ids, IDS: ids}
         if self.tokenizer is not None:
-            default = signature(self.text, {"text": ([None], "string")})
-        functions = {TEXT: default, IDS: ids}
+            functions[TEXT] = signature(self.text, {"text": ([None], "string")})
         return owning_module(self.model, functions.values(), self.tokenizer), functions
 
 
@@ -156,12 +162,9 @@ class LanguageGraph(TokenGraph):
         rows = tf.ragged.boolean_mask(rows, tf.ragged.range(rows.row_lengths()) >= first)
         starts = tf.fill([rows.nrows(), 1], model.start_id)
         prompts = tf.concat([starts, rows], axis=1).to_tensor(default_value=model.pad_id)
-        count = tf.shape(prompts)[0]
         limits = model.continuation_limits(tf.cast(lengths, tf.int32), options)
-        steps = options.max_length + 1
-        result, _ = run_search(
-            decoder_for(model), prompts, limits, tf.range(count), options=options, steps=steps
-        )
+        arguments = decoder_for(model), prompts, limits, tf.range(tf.shape(prompts)[0])
+        result, _ = run_search(*arguments, options=options, steps=options.max_length + 1)
         best = result.ids[:, 0]
         # The end token and what follows it are not part of the text.
         is_open = tf.cumsum(tf.cast(best == model.end_id, tf.int32), axis=1) < 1
@@ -201,10 +204,3 @@ class ForecastGraph:
         shape = [None, None, self.model.num_features]
         functions = {TEXT: signature(self.forecast, {"past": (shape, "float32")})}
         return owning_module(self.model, functions.values()), functions
-
-
-def _with_a_row(function, batch, row):
-    """What a function that needs at least one row returns for a batch that may have none."""
-    count = tf.shape(batch)[0]
-    filled = tf.concat([batch, row[: tf.cast(count < 1, tf.int32)]], axis=0)
-    return {name: value[:count] for name, value in function(filled).items()}

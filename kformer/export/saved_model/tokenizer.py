@@ -113,7 +113,8 @@ class GraphTokenizer(tf.Module):
         return self._side(side).decode(ids)
 
     def tokens(self, ids, side="target"):
-        return self._side(side).tokens(ids)
+        vocabulary = self._side(side)
+        return vocabulary.look_up(vocabulary.pieces, ids)
 
     def _side(self, side):
         is_source = check_choice("side", side, ("source", "target")) == "source"
@@ -128,23 +129,20 @@ class _GraphVocabulary(tf.Module):
         self._sentencepiece = sentencepiece
         self._normalization = vocabulary.normalization
         self._leading_space_signs = vocabulary.leading_space_signs
-        self._size = len(vocabulary)
+        self._size, self._unknown_id = len(vocabulary), vocabulary.unknown_id
         id_map = vocabulary.id_map
         self._id_map = None if id_map is None else tf.constant(id_map, tf.int32)
-        self._unknown_id = vocabulary.unknown_id
         self._foreign_pieces = None
         if vocabulary.foreign_pieces:
-            keys = tf.constant([piece.encode("utf-8") for piece in vocabulary.foreign_pieces])
+            keys = [piece.encode("utf-8") for piece in vocabulary.foreign_pieces]
             values = tf.constant(list(vocabulary.foreign_pieces.values()), tf.int32)
-            self._foreign_pieces = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(keys, values),
-                default_value=vocabulary.unknown_id,
-            )
+            table = tf.lookup.KeyValueTensorInitializer(tf.constant(keys), values)
+            self._foreign_pieces = tf.lookup.StaticHashTable(table, vocabulary.unknown_id)
             # The op returns ids or pieces; which of them is fixed when it is made.
             self._piecewise = tf_text.SentencepieceTokenizer(vocabulary.model, out_type=tf.string)
         self._surfaces = tf.constant(vocabulary.surfaces)
         pieces = [piece.encode("utf-8") for piece in vocabulary.pieces]
-        self._pieces = tf.constant([*pieces, pieces[vocabulary.unknown_id]])
+        self.pieces = tf.constant([*pieces, pieces[vocabulary.unknown_id]])
 
     def encode(self, texts):
         """Ragged int32 ids `[B, (S)]` of texts `[B]`."""
@@ -157,9 +155,8 @@ class _GraphVocabulary(tf.Module):
     def _look_up_unknown(self, texts, ids):
         """As `Vocabulary` does: segments the rows with an unknown id again, into pieces."""
         again = tf.reduce_any(ids.with_values(ids.values == self._unknown_id), axis=1)
-        replaced = self._foreign_pieces.lookup(
-            self._piecewise.tokenize(tf.boolean_mask(texts, again)).values
-        )
+        pieces = self._piecewise.tokenize(tf.boolean_mask(texts, again)).values
+        replaced = self._foreign_pieces.lookup(pieces)
         indices = tf.where(tf.repeat(again, ids.row_lengths()))
         former = tf.gather_nd(ids.values, indices)
         replaced = tf.where(former == self._unknown_id, replaced, former)
@@ -167,7 +164,7 @@ class _GraphVocabulary(tf.Module):
 
     def decode(self, ids):
         """Texts `[...]` of ids `[..., T]`."""
-        surfaces = self._look_up(self._surfaces, ids)
+        surfaces = self.look_up(self._surfaces, ids)
         if isinstance(surfaces, tf.RaggedTensor):
             surfaces = surfaces.to_tensor(default_value="")
         texts = valid_text(tf.strings.reduce_join(surfaces, axis=-1))
@@ -176,13 +173,10 @@ class _GraphVocabulary(tf.Module):
             texts = tf.strings.regex_replace(texts, pattern, "", replace_global=False)
         return _replace_all(texts, ((SPACE_SIGN, " "), *self._normalization.after))
 
-    def tokens(self, ids):
-        """Pieces, of the shape of the ids."""
-        return self._look_up(self._pieces, ids)
-
-    def _look_up(self, table, ids):
+    def look_up(self, table, ids):
+        """Rows of a table, of the shape of the ids."""
         if isinstance(ids, tf.RaggedTensor):
-            return ids.with_flat_values(self._look_up(table, ids.flat_values))
+            return ids.with_flat_values(self.look_up(table, ids.flat_values))
         ids = tf.convert_to_tensor(ids)
         # The last row of a table is for ids outside of the vocabulary, such as those of a padded
         # output layer.

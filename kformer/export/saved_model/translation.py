@@ -9,12 +9,7 @@ from kformer.decoding import decoder_for
 from kformer.decoding import search as run_search
 from kformer.decoding.fast.decoder import FastNetwork
 from kformer.decoding.fast.eligibility import why_not_fast
-from kformer.decoding.fast.ops_stored import (
-    NO_INT8_PRODUCTS,
-    XlaOps,
-    has_int8_products,
-    stored_ops,
-)
+from kformer.decoding.fast.ops_stored import NO_INT8_PRODUCTS, XlaOps, has_int8_products, stored_ops
 from kformer.decoding.run_search import SearchResult
 from kformer.decoding.searcher import check_options
 from kformer.export.saved_model.alignment import WordAlignment
@@ -75,12 +70,16 @@ class TranslationGraph:
         self.dtype = dtype or model.policy_name
         self.ops = stored_ops(dtype or "float32") if is_fast else None
         self.decoder = decoder_for(model, self.ops)
-        self._target_vocabulary = tokenizer.vocabulary("target")
         self._suffix = list(tokenizer.source_suffix)
         self._num_special = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
         # Where a text may begin with a language tag, its tag is not translated either.
         self._tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
-        self._search_compiled = None
+        self._search_compiled = tf.function(
+            self._search_in_static_shapes,
+            input_signature=[tf.TensorSpec([1, None], tf.int32), tf.TensorSpec([1], tf.int32)],
+            autograph=False,
+            jit_compile=True,
+        )
         self._aligned_by, self._own_tokenizer = aligned_by, tokenizer
 
     def build(self, single=False, names=None):
@@ -102,17 +101,20 @@ class TranslationGraph:
             # In another dtype than the model's each one keeps matrices of its own in memory.
             is_cheap = self.dtype == self.model.policy_name and not isinstance(self.model, Ensemble)
             names = (DEFAULT_SIGNATURE, "n_best", *(("attention",) if is_cheap else ()))
-        functions = {
-            name: signature(getattr(self, name), {"text": ([None], "string")})
-            for name in names
-            if name not in INPUTS
-        }
-        for name in set(names) & set(INPUTS):
-            inputs = {key: ([None] * rank, "string") for key, rank in INPUTS[name].items()}
-            rows = RowSignatures(self, self._target_vocabulary)
-            functions[name] = signature(getattr(rows, name), inputs)
+        functions = {}
+        for name in names:
+            owner, ranks = self, {"text": 1}
+            if name in INPUTS:
+                owner = RowSignatures(self, self._own_tokenizer.vocabulary("target"))
+                ranks = INPUTS[name]
+            inputs = {key: ([None] * rank, "string") for key, rank in ranks.items()}
+            functions[name] = signature(getattr(owner, name), inputs)
         if single:
-            self._prepare_single()
+            if self.ops is None or self.dtype != "float32":
+                raise ValueError(
+                    "The signature for single texts runs in float32 by this package's own layers, "
+                    f"but the model computes in {self.dtype} or has others; export it without."
+                )
             # Tracing it makes the variables that XLA's graph uses, too.
             functions["serving_default"].get_concrete_function()
             functions["single"] = signature(self.single, {"text": ([1], "string")})
@@ -260,33 +262,16 @@ class TranslationGraph:
         """As `search` for one row. XLA compiles once for each length, so that is rounded up."""
         length = tf.shape(source_ids)[1]
         rounded = tf.minimum(-(-length // _LENGTHS) * _LENGTHS, self.model.max_length)
-        rounded = tf.maximum(length, rounded)
-        padding = [[0, 0], [0, rounded - length]]
+        padding = [[0, 0], [0, tf.maximum(length, rounded) - length]]
         source_ids = tf.pad(source_ids, padding, constant_values=self.model.pad_id)
         return SearchResult(*self._search_compiled(source_ids, limits))
-
-    def _prepare_single(self):
-        if self.ops is None or self.dtype != "float32":
-            raise ValueError(
-                "The signature for single texts runs in float32 by this package's own layers, but "
-                f"the model computes in {self.dtype} or has others; export it without."
-            )
-        self._search_compiled = tf.function(
-            self._search_in_static_shapes,
-            input_signature=[tf.TensorSpec([1, None], tf.int32), tf.TensorSpec([1], tf.int32)],
-            autograph=False,
-            jit_compile=True,
-        )
 
     def _search_in_static_shapes(self, source_ids, limits):
         # The capacity that the longest source of this shape may need depends on the shape alone.
         steps = self._limits(tf.shape(source_ids)[1]) + 1
-        decoder = decoder_for(self.model, XlaOps(self.ops))
+        arguments = decoder_for(self.model, XlaOps(self.ops)), source_ids, limits, tf.range(1)
         with static_shapes():
-            result, _ = run_search(
-                decoder, source_ids, limits, tf.range(1), options=self.best_one, steps=steps
-            )
-            return tuple(result)
+            return tuple(run_search(*arguments, options=self.best_one, steps=steps)[0])
 
     def best(self, result):
         """What a signature with one translation for each text returns."""

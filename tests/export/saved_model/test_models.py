@@ -245,8 +245,8 @@ def test_what_does_not_belong_together_is_refused(tokenizer, tmp_path):
     forecaster = Forecaster(1, position_encoding="learned", **sizes)
     for model, given, message in [
         (keras.Sequential(), {}, "not a Sequential; a translator is exported by"),
-        (encoder, {"labels": ["a"]}, "1 labels were given for the model's 3 classes"),
-        (encoder, {"labels": [1, 2, 3]}, "labels must be strings"),
+        (encoder, {"labels": ["a"]}, r"labels must be 3 strings, one a class, but \['a'\]"),
+        (encoder, {"labels": [1, 2, 3]}, "labels must be 3 strings"),
         (encoder, {"special_tokens": True}, "special_tokens are a tokenizer's"),
         (encoder, {"steps": 3}, "steps: a TransformerEncoder has no use"),
         (encoder, {"max_new_tokens": 3}, "max_new_tokens: a TransformerEncoder has no use"),

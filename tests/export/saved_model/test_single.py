@@ -88,10 +88,7 @@ def test_warming_up(translator, greedy, tmp_path):
     )
 
     plain = translator.export(tmp_path / "plain", beam_size=1, min_length=2)
-    with pytest.raises(
-        ValueError,
-        match="no signature for single texts to warm up: export it again with single=True",
-    ):
+    with pytest.raises(ValueError, match="no signature single.*export it again with single=True"):
         SavedModelTranslator(plain, warm_up=16)
     sizes = [
         sum(file.stat().st_size for file in (folder / "variables").iterdir())
