@@ -2,54 +2,37 @@
 
 import json
 import pathlib
-from typing import Annotated
 
 import typer
 
 from kformer_cli.checks import check_output, check_sides
-from kformer_cli.environment import quiet_imports
+from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import BATCH, MACHINE, Json, Run, option, with_options
 from kformer_options.model_folders import check_trained
-
-_Run = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RUN",
-        help="A run directory, whose attention is read. Without it a statistical aligner learns "
-        "from the text alone.",
-    ),
-]
-_Gold = Annotated[
-    pathlib.Path | None,
-    option(
-        "--gold",
-        metavar="FILE",
-        help="Alignments to compare with, in Pharaoh's format: the alignment error rate is "
-        "printed.",
-    ),
-]
 
 
 @with_options({**BATCH, **MACHINE}, batch_size=32)
 def align(
-    source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Source text.")],
-    target: Annotated[
-        pathlib.Path, option("--target", metavar="FILE", help="Its translations: line n of line n.")
-    ],
-    run: _Run = None,
-    output: Annotated[
-        pathlib.Path | None,
-        option(
-            "--output",
-            metavar="FILE",
-            help="Where the alignments go; the file appears when it is whole. Default: standard "
-            "output, or none with --gold.",
-        ),
-    ] = None,
-    gold: _Gold = None,
-    iterations: Annotated[
-        int | None, option("--iterations", min=1, help="Without a run: steps of EM. Default: 5.")
-    ] = None,
+    source: pathlib.Path = option("Source text.", required=True, metavar="FILE"),
+    target: pathlib.Path = option(
+        "Its translations: line n of line n.", required=True, metavar="FILE"
+    ),
+    run: str | None = typer.Argument(
+        None,
+        metavar="RUN",
+        help="A run directory, whose attention is read. Without it a statistical aligner learns "
+        "from the text alone.",
+    ),
+    output: pathlib.Path | None = option(
+        "Where the alignments go; the file appears when it is whole. Default: standard output, or "
+        "none with --gold.",
+        metavar="FILE",
+    ),
+    gold: pathlib.Path | None = option(
+        "Alignments to compare with, in Pharaoh's format: the alignment error rate is printed.",
+        metavar="FILE",
+    ),
+    iterations: int | None = option("Without a run: steps of EM. Default: 5.", min=1),
     as_json: Json = False,
     **options,
 ):
@@ -68,57 +51,46 @@ def align(
     if run is not None:
         check_trained(run)
     check_output(output)
-    if run is not None and iterations is not None:
-        raise typer.BadParameter(
-            "--iterations is for the statistical aligner: leave it out, or the run."
-        )
-    if as_json and gold is None:
-        raise typer.BadParameter("--json prints the error rate: give --gold, or leave it out.")
+    refuse(
+        run is not None and iterations is not None,
+        "--iterations is for the statistical aligner: leave it out, or the run.",
+    )
+    refuse(as_json and gold is None, "--json prints the error rate: give --gold, or leave it out.")
     with quiet_imports():
-        from kformer.data.word_alignment import (
-            align_words,
-            alignment_error_rate,
-            pharaoh,
-            read_pharaoh,
-        )
+        from kformer.data import word_alignment
         from kformer.translating import streaming
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     sides = read_lines(source, "source"), read_lines(target, "target")
-    expected = None if gold is None else read_pharaoh(gold, *sides)
+    expected = None if gold is None else word_alignment.read_pharaoh(gold, *sides)
     if run is None:
-        found = align_words(*sides, iterations=iterations or 5)
+        alignments = word_alignment.align_words(*sides, iterations=iterations or 5)
     else:
         translator = streaming.load_run_translator(run)
         with Progress(len(sides[0])) as progress:
-            found = translator.align(*sides, batch_size=options["batch_size"], progress=progress)
+            settings = {"batch_size": options["batch_size"], "progress": progress}
+            alignments = translator.align(*sides, **settings)
     if output is not None or expected is None:
         with streaming.open_output(output) as out:
-            out.writelines(pharaoh(alignment).encode() + b"\n" for alignment in found)
+            for alignment in alignments:
+                out.write(word_alignment.pharaoh(alignment).encode() + b"\n")
     if expected is not None:
-        error = alignment_error_rate(found, expected)
+        error = word_alignment.alignment_error_rate(alignments, expected)
         print(json.dumps({"alignment_error_rate": error}) if as_json else f"AER  {error:.4f}")
 
 
 @with_options({**BATCH, **MACHINE}, batch_size=32)
 def calibrate(
     run: Run,
-    source: Annotated[
-        pathlib.Path,
-        option("--source", metavar="FILE", help="Source text, such as the validation set's."),
-    ],
-    target: Annotated[
-        pathlib.Path, option("--target", metavar="FILE", help="Its translations by people.")
-    ],
-    alignments: Annotated[
-        pathlib.Path | None,
-        option(
-            "--alignments",
-            metavar="FILE",
-            help="Aligned words of this text, in Pharaoh's format. Default: those that a "
-            "statistical aligner finds.",
-        ),
-    ] = None,
+    source: pathlib.Path = option(
+        "Source text, such as the validation set's.", required=True, metavar="FILE"
+    ),
+    target: pathlib.Path = option("Its translations by people.", required=True, metavar="FILE"),
+    alignments: pathlib.Path | None = option(
+        "Aligned words of this text, in Pharaoh's format. Default: those that a statistical "
+        "aligner finds.",
+        metavar="FILE",
+    ),
     as_json: Json = False,
     **options,
 ):
@@ -140,15 +112,15 @@ def calibrate(
     sides = read_lines(source, "source"), read_lines(target, "target")
     expected = None if alignments is None else read_pharaoh(alignments, *sides)
     translator = streaming.load_run_translator(run)
-    found = translator.calibrate(*sides, alignments=expected, batch_size=options["batch_size"])
-    update_config(run, found)
+    entries = translator.calibrate(*sides, alignments=expected, batch_size=options["batch_size"])
+    update_config(run, entries)
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(entries))
         return
-    sure, words = found["confidence"], found["alignment"]
+    confidence, words = entries["confidence"], entries["alignment"]
     print(
-        f"temperature  {sure['temperature']:.4f}   calibration error {sure['error_before']:.4f} "
-        f"without it, {sure['error']:.4f} with it, {sure['tokens']:,} tokens"
+        "temperature  {temperature:.4f}   calibration error {error_before:.4f} without it, "
+        "{error:.4f} with it, {tokens:,} tokens".format_map(confidence)
     )
     head = "mean of the heads" if words["head"] is None else f"head {words['head']}"
     row = "after" if words["after"] else "before"

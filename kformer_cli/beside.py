@@ -1,11 +1,11 @@
 """What `kformer translate` is asked of each line: options that name files with a line for each."""
 
-from kformer_cli.environment import UsageError
-from kformer_cli.options import chosen
+from kformer_cli.environment import refuse
+from kformer_cli.options import chosen, set_options
+from kformer_options.names import named
 from kformer_options.text_files import check_readable, check_same_length, count_lines
 
 BESIDE = chosen("terms", "forbidden_terms", "prefix", "alternatives")
-_FILES = ("terms", "forbidden_terms", "prefix")
 
 
 class LinesBeside:
@@ -21,14 +21,13 @@ class LinesBeside:
     """
 
     def __init__(self, options, count):
-        self._paths = {name: options[name] for name in _FILES if options[name] is not None}
+        self._paths = set_options(options, ("terms", "forbidden_terms", "prefix"))
         self._needs_run = any(options[name] for name in ("forbidden_terms", "alternatives"))
         self._lines = {}
         for name, path in self._paths.items():
-            flag = _flag(name)
-            check_readable(path, flag)
+            check_readable(path, named(name))
             if count is not None:
-                check_same_length("the text", count, f"'{path}' ({flag})", count_lines(path))
+                check_same_length("the text", count, f"'{path}' ({named(name)})", count_lines(path))
 
     def read(self, is_run):
         """Reads the files.
@@ -42,30 +41,31 @@ class LinesBeside:
         """
         from kformer.utils.lines import read_lines
 
-        if not is_run and (self._needs_run or len(self._paths) > 1):
-            raise UsageError(
-                "A SavedModel takes --terms or --prefix alone: leave the other options out "
-                f"({', '.join(map(_flag, BESIDE))}), or give the run."
-            )
+        refuse(
+            not is_run and (self._needs_run or len(self._paths) > 1),
+            "A SavedModel takes --terms or --prefix alone: leave the other options out "
+            f"({', '.join(map(named, BESIDE))}), or give the run.",
+        )
         self._lines = {name: read_lines(path, name) for name, path in self._paths.items()}
 
     def arguments(self, first, count):
         """Keyword arguments of `translate` for `count` lines, from index `first` on."""
-        found = {}
+        arguments = {}
         for name, lines in self._lines.items():
-            if len(lines) < first + count:
-                raise UsageError(
-                    f"The text has more lines than '{self._paths[name]}', which has {len(lines)}; "
-                    "give a line for each, which may be empty."
-                )
-            chosen = lines[first : first + count]
+            refuse(
+                len(lines) < first + count,
+                f"The text has more lines than '{self._paths[name]}', which has {len(lines)}; give "
+                "a line for each, which may be empty.",
+            )
+            texts = lines[first : first + count]
+            terms = [[term for term in text.split("\t") if term.strip()] for text in texts]
             if name == "prefix":
-                found["prefixes"] = chosen
-                continue
-            found[name] = [[term for term in line.split("\t") if term.strip()] for line in chosen]
-        if "terms" in found:
-            found["terms"] = [[_forms(term) for term in terms] for terms in found["terms"]]
-        return found
+                arguments["prefixes"] = texts
+            elif name == "terms":
+                arguments[name] = [list(map(_forms, line)) for line in terms]
+            else:
+                arguments[name] = terms
+        return arguments
 
 
 def _forms(term):
@@ -73,7 +73,3 @@ def _forms(term):
     are the term.
     """
     return tuple(form for form in term.split("|") if form.strip()) or (term,)
-
-
-def _flag(name):
-    return f"--{name.replace('_', '-')}"

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from kformer_cli.environment import UsageError
+from kformer_cli.environment import refuse
 from kformer_options.model_folders import check_trained, is_run
 from kformer_options.names import named
 from kformer_options.text_files import check_readable, check_same_length, count_lines
@@ -18,22 +18,33 @@ def check_search(options):
         UsageError: one does.
     """
     beam_size = options.get("beam_size")
-    if options.get("sample") or options.get("mbr") is not None:
-        if beam_size is not None:
-            sampling = "sampling" if options.get("sample") else "mbr"
-            raise UsageError(
-                f"{named('beam_size')} is for a search, and {named(sampling)} draws samples: leave "
-                "one of them out."
-            )
-        return
-    if beam_size != 1 or options.get("alternatives") is not None:
+    sampling = [name for name in ("sample", "mbr") if options.get(name)]
+    for name in sampling:
+        refuse(
+            beam_size is not None,
+            f"{named('beam_size')} is for a search, and {named(name)} draws samples: leave one of "
+            "them out.",
+        )
+    if sampling or beam_size != 1 or options.get("alternatives") is not None:
         return
     for name in ("length_penalty", "early_stopping", "closest"):
-        if options.get(name) not in (None, False):
-            raise UsageError(
-                f"{named(name)} is about the hypotheses of a beam, but with {named('beam_size')} 1 "
-                f"there is one alone: give a wider beam, or leave {named(name)} out."
-            )
+        refuse(
+            options.get(name) not in (None, False),
+            f"{named(name)} is about the hypotheses of a beam, but with {named('beam_size')} 1 "
+            f"there is one alone: give a wider beam, or leave {named(name)} out.",
+        )
+
+
+def refuse_beside(flag, options, names):
+    """Raises a `UsageError` if one of these options is set beside another one.
+
+    Args:
+        flag: str. The other one, such as "--mbr".
+        options: dict of name to value.
+        names: iterable of str.
+    """
+    for name in names:
+        refuse(options[name], f"{flag} is not for {named(name)}: leave one out.")
 
 
 def check_text(path, flag):
@@ -74,8 +85,7 @@ def check_sides(sides):
     counts = [(path, check_text(path, flag)) for path, flag in sides]
     counts = [(path, count) for path, count in counts if count is not None]
     for path, count in counts[1:]:
-        first, length = counts[0]
-        check_same_length(f"'{first}'", length, f"'{path}'", count)
+        check_same_length(f"'{counts[0][0]}'", counts[0][1], f"'{path}'", count)
 
 
 def check_output(path):

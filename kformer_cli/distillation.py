@@ -3,75 +3,24 @@
 import dataclasses
 import pathlib
 import sys
-from typing import Annotated
 
 import typer
 
 from kformer_cli.checks import check_search, check_sides
-from kformer_cli.environment import UsageError, quiet_imports
-from kformer_cli.options import BATCH, LIMITS, MACHINE, SEARCH, option, set_options, with_options
+from kformer_cli.environment import quiet_imports, refuse
+from kformer_cli.options import (
+    BATCH,
+    LIMITS,
+    MACHINE,
+    SEARCH,
+    flag,
+    option,
+    set_options,
+    with_options,
+)
 from kformer_options.model_folders import check_trained
 from kformer_options.wording import counted
 
-Teachers = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN...", help="The teacher's run directory; of several, all translate together."
-    ),
-]
-Source = Annotated[
-    pathlib.Path, option("--source", metavar="FILE", help="Source side of the training text.")
-]
-OutputSource = Annotated[
-    pathlib.Path,
-    option("--output-source", metavar="FILE", help="Where the new text's source side goes."),
-]
-OutputTarget = Annotated[
-    pathlib.Path, option("--output-target", metavar="FILE", help="Where the translations go.")
-]
-Reference = Annotated[
-    pathlib.Path | None,
-    option(
-        "--reference",
-        metavar="FILE",
-        help="Its target side, for --backward, --closest and --keep-original.",
-    ),
-]
-Backward = Annotated[
-    list[str] | None,
-    option(
-        "--backward",
-        metavar="RUN",
-        help="A run that translates the target side back; its pairs come along. Give the option "
-        "again for more, which then translate together.",
-    ),
-]
-RoundTrips = Annotated[
-    bool,
-    option(
-        "--round-trips",
-        help="What --backward makes is translated again, by a run of the first: pairs that are "
-        "new on both sides.",
-    ),
-]
-Separately = Annotated[
-    bool,
-    option(
-        "--separately",
-        help="Let each run translate by itself, instead of all together: as many texts as runs.",
-    ),
-]
-Closest = Annotated[
-    bool,
-    option(
-        "--closest",
-        help="Take the translation of the beam that is most like the reference, instead of the "
-        "likeliest.",
-    ),
-]
-KeepOriginal = Annotated[
-    bool, option("--keep-original", help="Also write the given pairs, after the new ones.")
-]
 _SEARCH = {
     "beam_size": dataclasses.replace(
         SEARCH["beam_size"], help_text="Live hypotheses per sentence."
@@ -83,16 +32,43 @@ _SEARCH = {
 
 @with_options({**_SEARCH, **BATCH, **MACHINE}, beam_size=5, batch_size=64)
 def distill(
-    teachers: Teachers,
-    source: Source,
-    output_source: OutputSource,
-    output_target: OutputTarget,
-    reference: Reference = None,
-    backward: Backward = None,
-    round_trips: RoundTrips = False,
-    separately: Separately = False,
-    closest: Closest = False,
-    keep_original: KeepOriginal = False,
+    teachers: list[str] = typer.Argument(
+        metavar="RUN...", help="The teacher's run directory; of several, all translate together."
+    ),
+    source: pathlib.Path = option(
+        "Source side of the training text.", required=True, metavar="FILE"
+    ),
+    output_source: pathlib.Path = option(
+        "Where the new text's source side goes.", required=True, metavar="FILE"
+    ),
+    output_target: pathlib.Path = option(
+        "Where the translations go.", required=True, metavar="FILE"
+    ),
+    reference: pathlib.Path | None = option(
+        "Its target side, for --backward, --closest and --keep-original.", metavar="FILE"
+    ),
+    backward: list[str] | None = option(
+        "A run that translates the target side back; its pairs come along. Give the option again "
+        "for more, which then translate together.",
+        metavar="RUN",
+    ),
+    round_trips: bool = flag(
+        "--round-trips",
+        "What --backward makes is translated again, by a run of the first: pairs that are new on "
+        "both sides.",
+    ),
+    separately: bool = flag(
+        "--separately",
+        "Let each run translate by itself, instead of all together: as many texts as runs.",
+    ),
+    closest: bool = flag(
+        "--closest",
+        "Take the translation of the beam that is most like the reference, instead of the "
+        "likeliest.",
+    ),
+    keep_original: bool = flag(
+        "--keep-original", "Also write the given pairs, after the new ones."
+    ),
     **options,
 ):
     """Translate a training text by teachers, to train a small model on (sequence-level knowledge
@@ -106,11 +82,23 @@ def distill(
     --closest --output-source kd.en --output-target kd.de[/bold]
     """
     needs = {"--backward": backward, "--closest": closest, "--keep-original": keep_original}
-    _check(output_source, output_target, {} if reference else needs, round_trips and not backward)
-    if reference is not None and not any(needs.values()):
-        raise UsageError(
-            f"--reference is for {', '.join(needs)}: give one of them, or leave it out."
+    for name, value in needs.items():
+        refuse(
+            value and reference is None,
+            f"{name} needs the target side of the training text: give it by --reference.",
         )
+    refuse(
+        output_source.resolve() == output_target.resolve(),
+        f"--output-source and --output-target name one file, '{output_source}': give two.",
+    )
+    refuse(
+        round_trips and not backward,
+        "--round-trips go back and forth: give a run of the other direction by --backward.",
+    )
+    refuse(
+        reference is not None and not any(needs.values()),
+        f"--reference is for {', '.join(needs)}: give one of them, or leave it out.",
+    )
     check_search({**options, "closest": closest})
     check_sides([(source, "--source"), (reference, "--reference")])
     for run in (*teachers, *(backward or ())):
@@ -146,28 +134,6 @@ def distill(
         f"{text.num_truncated:,} too long for a teacher left out)",
         file=sys.stderr,
     )
-
-
-def _check(output_source, output_target, without_reference, has_no_way_back):
-    """Refuses options that do not fit together.
-
-    Args:
-        output_source, output_target: paths.
-        without_reference: dict of options that need `--reference`, which is not given, and values.
-        has_no_way_back: bool. Whether there are to be round trips, and nobody to go back.
-    """
-    for flag in filter(without_reference.get, without_reference):
-        raise UsageError(
-            f"{flag} needs the target side of the training text: give it by --reference."
-        )
-    if output_source.resolve() == output_target.resolve():
-        raise UsageError(
-            f"--output-source and --output-target name one file, '{output_source}': give two."
-        )
-    if has_no_way_back:
-        raise UsageError(
-            "--round-trips go back and forth: give a run of the other direction by --backward."
-        )
 
 
 def _load(runs, separately):

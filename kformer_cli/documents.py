@@ -4,12 +4,15 @@ import pathlib
 import re
 import sys
 
-import typer
-
+from kformer_cli.checks import refuse_beside
+from kformer_cli.environment import refuse
 from kformer_cli.options import chosen
+from kformer_options.names import named
 from kformer_options.text_files import check_readable
+from kformer_options.wording import counted
 
 DOCUMENTS = chosen("document", "format", "language_pair", "glossary", "split", "strict")
+_PAIR = re.compile(r"[A-Za-z]{2,3}(_\w+)?-[A-Za-z]{2,3}(_\w+)?")
 _NOT_WITH = ("terms", "forbidden_terms", "prefix", "alternatives", "workers", "sample")
 
 
@@ -23,40 +26,34 @@ def check_documents(options, input, n_best, scores):
         scores: bool.
 
     Raises:
-        typer.BadParameter: two options do not fit together, or there is no such format.
+        UsageError: two options do not fit together, or there is no such format.
         FileNotFoundError: the document or the glossary does not exist.
         ValueError: it is a folder or is compressed.
     """
-    if options["strict"] and options["workers"]:
-        raise typer.BadParameter("--strict is not for --workers: leave one out.")
-    if options["document"] is None and options["format"]:
-        raise typer.BadParameter("--format is for --document.")
+    if options["strict"]:
+        refuse_beside("--strict", options, ["workers"])
+    refuse(options["document"] is None and options["format"], "--format is for --document.")
     used = [name for name in ("document", "glossary", "split") if options[name]]
-    if options["language_pair"] is not None:
-        if not used:
-            raise typer.BadParameter("--language-pair is for --document, --split and --glossary.")
-        if not re.fullmatch(r"[A-Za-z]{2,3}(_\w+)?-[A-Za-z]{2,3}(_\w+)?", options["language_pair"]):
-            raise typer.BadParameter(
-                f"--language-pair must be two codes, such as de-en, but "
-                f"{options['language_pair']!r} was given."
-            )
+    pair = options["language_pair"]
+    refuse(
+        pair is not None and not used, "--language-pair is for --document, --split and --glossary."
+    )
+    refuse(
+        pair is not None and not _PAIR.fullmatch(pair),
+        f"--language-pair must be two codes, such as de-en, but {pair!r} was given.",
+    )
     if not used:
         return
-    first = f"--{used[0]}"
-    for name in _NOT_WITH:
-        if options[name]:
-            raise typer.BadParameter(
-                f"{first} is not for --{name.replace('_', '-')}: leave one out."
-            )
-    if n_best > 1 or scores:
-        raise typer.BadParameter(f"{first} gives one translation, without scores.")
+    refuse_beside(named(used[0]), options, _NOT_WITH)
+    refuse(n_best > 1 or scores, f"--{used[0]} gives one translation, without scores.")
     if options["glossary"] is not None:
         check_readable(options["glossary"], "--glossary")
-    if options["document"] is None:
-        return
-    if input is not None or options["split"]:
-        raise typer.BadParameter("--document is a file of its own: leave --input and --split out.")
-    check_readable(options["document"], "--document", is_document=True)
+    if options["document"] is not None:
+        refuse(
+            input is not None or options["split"],
+            "--document is a file of its own: leave --input and --split out.",
+        )
+        check_readable(options["document"], "--document", is_document=True)
 
 
 def translate_file(translator, output, options, search):
@@ -74,7 +71,7 @@ def translate_file(translator, output, options, search):
 
     path = pathlib.Path(options["document"])
     with Progress(what="sentences") as progress:
-        found = translate_document(
+        document = translate_document(
             translator,
             path.read_bytes(),
             options["format"] or format_of(path),
@@ -83,15 +80,16 @@ def translate_file(translator, output, options, search):
             **search,
         )
     with streaming.open_output(output) as out:
-        out.write(found.text)
-    _print_report(found.report)
-    if (count := found.report.cut) and not options["strict"]:
+        out.write(document.text)
+    _print_report(document.report)
+    count = document.report.cut
+    end_with(count, options)
+    if count:
         print(
-            f"warning: {count} part{'s' if count > 1 else ''} of the text had to be cut: raise "
-            "--max-length or --max-text-bytes.",
+            f"warning: {counted(count, 'part')} of the text had to be cut: raise --max-length or "
+            "--max-text-bytes.",
             file=sys.stderr,
         )
-    end_with(found.report.cut, options)
 
 
 class WholeLines:
@@ -106,7 +104,7 @@ class WholeLines:
         from kformer.documents import Report
 
         self._translator, self._arguments = translator, _arguments(options)
-        self._report = Report()
+        self.report = Report()
 
     def translate(self, lines, *, first_index=0, **search):
         """A list of `Translation`, one for each line."""
@@ -114,17 +112,13 @@ class WholeLines:
         from kformer.translating.translation import Hypothesis, Translation
 
         text = "\n".join(lines)
-        found = translate_document(self._translator, text, "lines", **self._arguments, **search)
-        cut = {text.count("\n", 0, position) for position in found.report.cut_at}
-        self._report.add(found.report)
+        document = translate_document(self._translator, text, "lines", **self._arguments, **search)
+        cut = {text.count("\n", 0, position) for position in document.report.cut_at}
+        self.report.add(document.report)
         return [
             Translation([Hypothesis(line, None, None, None)], number in cut)
-            for number, line in enumerate(found.text.split("\n"))
+            for number, line in enumerate(document.text.split("\n"))
         ]
-
-    def print_report(self):
-        """Prints the terms that were found."""
-        _print_report(self._report)
 
 
 def lines_translator(translator, options):
@@ -144,7 +138,7 @@ def end_lines(translator, truncated, options):
     from kformer.translating.streaming import warn_truncated
 
     if isinstance(translator, WholeLines):
-        translator.print_report()
+        _print_report(translator.report)
     warn_truncated(truncated)
     if truncated.count and not isinstance(translator, WholeLines):
         print("With --split such lines are translated whole.", file=sys.stderr)
@@ -155,27 +149,28 @@ def end_with(count, options):
     """Raises an error if something was cut and --strict was given."""
     if count and options["strict"]:
         raise ValueError(
-            f"{count} part{'s' if count > 1 else ''} of the text had to be cut (--strict); the "
-            "output has all the rest."
+            f"{counted(count, 'part')} of the text had to be cut (--strict); the output has all "
+            "the rest."
         )
 
 
 def _arguments(options):
     from kformer.documents import Glossary
 
-    found = {}
+    arguments = {}
     if options["glossary"] is not None:
-        found["glossary"] = Glossary.load(options["glossary"])
+        arguments["glossary"] = Glossary.load(options["glossary"])
     if options["language_pair"] is not None:
-        found["source_language"], found["target_language"] = options["language_pair"].split("-")
-    return found
+        source, target = options["language_pair"].split("-")
+        arguments |= {"source_language": source, "target_language": target}
+    return arguments
 
 
 def _print_report(report):
     if report.untranslated:
         print(
-            f"warning: {report.untranslated} part{'s' if report.untranslated > 1 else ''} could "
-            "not be translated and stayed as they were.",
+            f"warning: {counted(report.untranslated, 'part')} could not be translated and stayed "
+            "as they were.",
             file=sys.stderr,
         )
     for use in report.terms:

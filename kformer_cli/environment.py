@@ -24,6 +24,17 @@ class UsageError(ValueError):
     """A wrong command line."""
 
 
+def refuse(is_wrong, message):
+    """Raises a `UsageError` with this message if the command line is wrong.
+
+    Args:
+        is_wrong: any type, whose truth counts.
+        message: str.
+    """
+    if is_wrong:
+        raise UsageError(message)
+
+
 class Interrupted(Exception):
     """Ctrl-C or SIGTERM, with a sentence on how to go on.
 
@@ -48,24 +59,25 @@ def prepare_environment(arguments):
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    given = value_of("--backend", arguments)
-    backend = given or os.environ.get("KERAS_BACKEND")
-    if backend:  # Keras, too, takes an empty value for none.
-        where = "--backend" if given else "KERAS_BACKEND"
-        if backend not in BACKENDS:
-            raise UsageError(f"{where} is '{backend}', but must be one of {', '.join(BACKENDS)}.")
-        if not is_installed(backend):
-            raise UsageError(
-                f"The backend '{backend}' is not installed here: run `pip install "
-                f'"kformer[{backend}]"`, or choose another {where}.'
-            )
+    option = value_of("--backend", arguments)
+    if backend := option or os.environ.get("KERAS_BACKEND"):  # Keras takes "" for none, too.
+        where = "--backend" if option else "KERAS_BACKEND"
+        refuse(
+            backend not in BACKENDS,
+            f"{where} is '{backend}', but must be one of {', '.join(BACKENDS)}.",
+        )
+        refuse(
+            not is_installed(backend),
+            f"The backend '{backend}' is not installed here: run `pip install "
+            f'"kformer[{backend}]"`, or choose another {where}.',
+        )
         os.environ["KERAS_BACKEND"] = backend
     threads = value_of("--threads", arguments)
     if threads is not None:
-        if not threads.isdecimal() or int(threads) < 1:
-            raise UsageError(
-                f"--threads must be a whole number of at least 1, but '{threads}' was given."
-            )
+        refuse(
+            not threads.isdecimal() or int(threads) < 1,
+            f"--threads must be a whole number of at least 1, but '{threads}' was given.",
+        )
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(int(threads))))
 
 

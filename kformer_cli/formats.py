@@ -4,18 +4,18 @@ import dataclasses
 import importlib
 import pathlib
 import sys
-from typing import Annotated
 
 import typer
 
 from kformer_cli.checks import check_search
-from kformer_cli.environment import UsageError, quiet_imports
+from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import (
     LANGUAGES,
     MACHINE,
     SEARCH,
     Run,
     chosen,
+    flag,
     option,
     set_options,
     with_options,
@@ -61,36 +61,24 @@ _IMPORTED_DTYPE = dataclasses.replace(
 )
 def export(
     run: Run,
-    output: Annotated[
-        pathlib.Path,
-        option(
-            "--output",
-            metavar="FOLDER",
-            help="Folder to write; a SavedModel is added to it as the next version.",
-        ),
-    ],
-    format: Annotated[
-        str, option("--format", show_default=True, help=formats_help())
-    ] = "saved_model",
-    dtype: Annotated[str | None, option("--dtype", help=dtypes_help())] = None,
-    single: Annotated[
-        bool,
-        option(
-            "--single",
-            help="saved_model: also a signature for one text at a time, which XLA compiles at its "
-            "first calls.",
-        ),
-    ] = False,
-    signatures: Annotated[
-        str | None,
-        option(
-            "--signatures",
-            metavar="NAMES",
-            help="saved_model: which signatures to write, such as serving_default,n_best. Default: "
-            "these two, and attention in the dtype of the weights. Only if named: constrained and "
-            "prefix, with terms or the beginning of each translation, and alignment.",
-        ),
-    ] = None,
+    output: pathlib.Path = option(
+        "Folder to write; a SavedModel is added to it as the next version.",
+        required=True,
+        metavar="FOLDER",
+    ),
+    format: str = option(formats_help(), default="saved_model", show_default=True),
+    dtype: str | None = option(dtypes_help()),
+    single: bool = flag(
+        "--single",
+        "saved_model: also a signature for one text at a time, which XLA compiles at its first "
+        "calls.",
+    ),
+    signatures: str | None = option(
+        "saved_model: which signatures to write, such as serving_default,n_best. Default: these "
+        "two, and attention in the dtype of the weights. Only if named: constrained and prefix, "
+        "with terms or the beginning of each translation, and alignment.",
+        metavar="NAMES",
+    ),
     **options,
 ):
     """Export a run, by default as a TensorFlow SavedModel: tokenizer, model and search in one
@@ -104,13 +92,12 @@ def export(
     """
     options["early_stopping"] = options["early_stopping"] or None
     search = set_options(options, [*SEARCH, *_EXPORT])
-    others = {
-        "single": single,
-        "signatures": signatures,
-        **set_options(options, ["serving_config"]),
-    }
-    entry = _check_format(format, search, others)
-    _check_export(run, entry, dtype, options)
+    names = None
+    if signatures is not None:
+        names = [name.strip() for name in signatures.split(",") if name.strip()]
+    entry = _check_export(
+        run, format, dtype, search, {"single": single, "signatures": names}, options
+    )
     with quiet_imports():
         from kformer.export.serving_config import write_serving_config
         from kformer.translating import streaming
@@ -121,8 +108,8 @@ def export(
         run, **set_options(options, [*LANGUAGES, "ensemble"])
     )
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
-    more = {"beam_size": beam_size, "single": single or None, "signatures": _names(signatures)}
-    search |= set_options(more, more)
+    own = {"beam_size": beam_size, "single": single or None, "signatures": names}
+    search |= set_options(own, own)
     if dtype is not None:
         search[entry.dtype_option] = dtype
     if "shortlist" in search:
@@ -136,58 +123,59 @@ def export(
         print(*write_serving_config(output), sep="\n")
 
 
-def _names(text):
-    """The names in a text, separated by commas; `None` stays."""
-    if text is None:
-        return None
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _check_export(run, format, dtype, search, own, options):
+    """Checks what can be checked before Keras is imported.
 
+    Args:
+        run: path.
+        format, dtype: str; the dtype may be `None`.
+        search: dict of the options of the search that are set.
+        own: dict of the options of the format saved_model alone, and their values.
+        options: dict of the command's options.
 
-def _check_export(run, entry, dtype, options):
-    """Checks what can be checked before Keras is imported."""
-    if dtype is not None and dtype not in entry.dtypes:
-        raise UsageError(
-            f"--dtype must be one of {', '.join(entry.dtypes)}, but {dtype!r} was given."
+    Returns:
+        `ExportFormat`.
+
+    Raises:
+        UsageError: there is no such format, or it does not take an option.
+    """
+    refuse(
+        format not in FORMATS, f"--format is '{format}', but must be one of {', '.join(FORMATS)}."
+    )
+    entry, is_saved_model = FORMATS[format], format == "saved_model"
+    refuse(
+        search and not entry.has_search,
+        f"The format {format} holds no search options: give them to {format}.",
+    )
+    refuse(
+        "max_text_bytes" in search and not is_saved_model,
+        f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize.",
+    )
+    refuse(
+        options["serving_config"] and not is_saved_model,
+        f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}.",
+    )
+    refuse(
+        "n_best" in search and own["signatures"] is not None and "n_best" not in own["signatures"],
+        "--n-best is about the signature n_best, which --signatures leaves out: name it, too, or "
+        "leave --n-best out.",
+    )
+    for name, value in own.items():
+        refuse(
+            value not in (None, False) and name not in entry.options,
+            f"--{name} is about the signatures of a SavedModel; the format {format} has none.",
         )
-    if entry.name == "saved_model":
+    refuse(
+        dtype is not None and dtype not in entry.dtypes,
+        f"--dtype must be one of {', '.join(entry.dtypes)}, but {dtype!r} was given.",
+    )
+    if is_saved_model:
         check_search(options)
-    check_installed(entry.name)
-    for each in (run, *(options["ensemble"] or ())):
-        check_trained(each)
+    check_installed(format)
+    for path in (run, *(options["ensemble"] or ())):
+        check_trained(path)
     if options["shortlist"] is not None:
         check_readable(options["shortlist"], "--shortlist")
-
-
-def _check_format(format, search, others):
-    """The entry of the format, once it is known that it takes these options."""
-    if format not in FORMATS:
-        raise typer.BadParameter(
-            f"--format is '{format}', but must be one of {', '.join(FORMATS)}."
-        )
-    entry = FORMATS[format]
-    if search and not entry.has_search:
-        raise typer.BadParameter(
-            f"The format {format} holds no search options: give them to {format}."
-        )
-    if "max_text_bytes" in search and format != "saved_model":
-        raise typer.BadParameter(
-            f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize."
-        )
-    if others.pop("serving_config", False) and format != "saved_model":
-        raise typer.BadParameter(
-            f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}."
-        )
-    signatures = _names(others["signatures"])
-    if "n_best" in search and signatures is not None and "n_best" not in signatures:
-        raise typer.BadParameter(
-            "--n-best is about the signature n_best, which --signatures leaves out: name it, too, "
-            "or leave --n-best out."
-        )
-    for name, value in others.items():
-        if value not in (None, False) and name not in entry.options:
-            raise typer.BadParameter(
-                f"--{name} is about the signatures of a SavedModel; the format {format} has none."
-            )
     return entry
 
 
@@ -196,17 +184,12 @@ def _check_format(format, search, others):
     dtype="float32",
 )
 def import_(
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME_OR_FOLDER",
-            help="A model's name at the Hugging Face hub, or the folder of a downloaded one: "
-            "config.json, model.safetensors or pytorch_model.bin, tokenizer files.",
-        ),
-    ],
-    output: Annotated[
-        pathlib.Path, option("--output", metavar="RUN", help="The run directory to make.")
-    ],
+    path: str = typer.Argument(
+        metavar="NAME_OR_FOLDER",
+        help="A model's name at the Hugging Face hub, or the folder of a downloaded one: "
+        "config.json, model.safetensors or pytorch_model.bin, tokenizer files.",
+    ),
+    output: pathlib.Path = option("The run directory to make.", required=True, metavar="RUN"),
     **options,
 ):
     """Make a run of a published translation model: OPUS-MT (Marian), M2M100, NLLB-200, mBART, BART,

@@ -11,46 +11,56 @@ from kformer_options.commands import COMMANDS
 from kformer_options.search import SEARCH as SEARCH_OPTIONS
 
 
-def option(*names, help, **kwargs):
-    return typer.Option(*names, help=help, show_default=kwargs.pop("show_default", False), **kwargs)
+def option(meaning, *, default=None, required=False, show_default=False, **settings):
+    """The default of a command's parameter, of which the parser makes an option with a value.
+
+    Args:
+        meaning: str. The sentences of its help.
+        default: any type, default `None`. The value of an unset option.
+        required: bool, default `False`. Whether the option must be set.
+        show_default: bool, default `False`. Whether the help adds the default.
+        **settings: further arguments of `typer.Option`.
+    """
+    default = ... if required else default
+    return typer.Option(default, help=meaning, show_default=show_default, **settings)
 
 
-def parameter(declared, **settings):
+def flag(name, meaning):
+    """The default of a command's parameter, of which the parser makes an option without a value."""
+    return typer.Option(False, name, help=meaning, show_default=False)
+
+
+def parameter(declared, show_default=False):
     """Makes the `Annotated` type of a command's parameter from a declared option.
 
     The parser checks a value by the option's own check, with the name of the flag.
 
     Args:
         declared: `kformer_options.field.Option`.
-        **settings: further arguments of `typer.Option`.
+        show_default: bool, default `False`. Whether the help adds the default.
     """
     kinds = {os.PathLike: str, list: list[str], dict: list[str]}
-    flag = f"--{declared.flag}"
-    metavar = declared.metavar or ("FILE" if declared.type is os.PathLike else None)
+    name = f"--{declared.flag}"
     has_no = declared.default is not None and (declared.is_optional or declared.default is True)
-    names = f"{flag}/--no-{declared.flag}" if declared.type is bool and has_no else flag
+    names = f"{name}/--no-{declared.flag}" if declared.type is bool and has_no else name
 
     def check(value):
         if value is None or declared.type in (bool, dict):
             return value
         try:
-            return declared.check(value, flag)
+            return declared.check(value, name)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    panel = None if declared.group == "Options" else declared.group
-    kind = kinds.get(declared.type, declared.type)
-    return Annotated[
-        kind | None,
-        option(
-            names,
-            help=declared.help,
-            metavar=metavar,
-            rich_help_panel=panel,
-            callback=check,
-            **settings,
-        ),
-    ]
+    declaration = typer.Option(
+        names,
+        help=declared.help,
+        show_default=show_default,
+        metavar=declared.metavar or ("FILE" if declared.type is os.PathLike else None),
+        rich_help_panel=None if declared.group == "Options" else declared.group,
+        callback=check,
+    )
+    return Annotated[kinds.get(declared.type, declared.type) | None, declaration]
 
 
 def chosen(*names):

@@ -3,14 +3,13 @@
 import json
 import pathlib
 import sys
-from typing import Annotated
 
 import typer
 
 from kformer_cli.checks import check_output, check_text
 from kformer_cli.command import Command, Group
-from kformer_cli.environment import UsageError, quiet_imports
-from kformer_cli.options import MACHINE, SEARCH, Json, Run, option, set_options, with_options
+from kformer_cli.environment import quiet_imports, refuse
+from kformer_cli.options import MACHINE, SEARCH, Json, Run, flag, option, set_options, with_options
 from kformer_options.figure_files import check_suffix
 from kformer_options.model_folders import check_run, check_trained
 
@@ -20,10 +19,8 @@ plot = typer.Typer(
     help="Plot attention maps, training curves, positions, or time against length. Needs "
     'Matplotlib: pip install "kformer\\[plots]".',
 )
-Output = Annotated[
-    pathlib.Path, option("--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")
-]
 
+_OUTPUT = option("The picture: .png, .svg or .pdf.", required=True, metavar="FILE")
 _BEAM = {"beam_size": SEARCH["beam_size"]}
 
 
@@ -31,45 +28,22 @@ _BEAM = {"beam_size": SEARCH["beam_size"]}
 @with_options({**_BEAM, **MACHINE})
 def attention(
     run: Run,
-    source: Annotated[str, option("--source", metavar="TEXT", help="A sentence to translate.")],
-    output: Annotated[
-        pathlib.Path,
-        option(
-            "--output",
-            metavar="FILE",
-            help="The picture: .png, .svg, .pdf, or .html to look around in.",
-        ),
-    ],
-    target: Annotated[
-        str | None,
-        option("--target", metavar="TEXT", help="Its translation. Default: the model's own."),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        option(
-            "--kind",
-            help="cross (decoder on encoder), encoder or decoder. A page has all three. Default: "
-            "cross.",
-        ),
-    ] = None,
-    layer: Annotated[
-        list[int] | None,
-        option(
-            "--layer",
-            help="A layer to plot, from 1. Give it again for more. Default: the last one; with "
-            "--mean or --head all. A page has all.",
-        ),
-    ] = None,
-    head: Annotated[
-        list[int] | None,
-        option(
-            "--head", help="A head to plot, from 1. Give it again for more. Default: all heads."
-        ),
-    ] = None,
-    mean: Annotated[
-        bool,
-        option("--mean", help="Plot the mean of a layer's heads, or of those given by --head."),
-    ] = False,
+    source: str = option("A sentence to translate.", required=True, metavar="TEXT"),
+    output: pathlib.Path = option(
+        "The picture: .png, .svg, .pdf, or .html to look around in.", required=True, metavar="FILE"
+    ),
+    target: str | None = option("Its translation. Default: the model's own.", metavar="TEXT"),
+    kind: str | None = option(
+        "cross (decoder on encoder), encoder or decoder. A page has all three. Default: cross."
+    ),
+    layer: list[int] | None = option(
+        "A layer to plot, from 1. Give it again for more. Default: the last one; with --mean or "
+        "--head all. A page has all."
+    ),
+    head: list[int] | None = option(
+        "A head to plot, from 1. Give it again for more. Default: all heads."
+    ),
+    mean: bool = flag("--mean", "Plot the mean of a layer's heads, or of those given by --head."),
     **options,
 ):
     """Plot which token attended to which, in a real translation by a real model.
@@ -78,35 +52,33 @@ def attention(
     attention.png[/bold]
     """
     layers, heads = _from_zero(layer, "layer"), _from_zero(head, "head")
-    if target is not None and options["beam_size"] is not None:
-        raise UsageError("With --target nothing is searched for: leave --beam-size out.")
+    refuse(
+        target is not None and options["beam_size"] is not None,
+        "With --target nothing is searched for: leave --beam-size out.",
+    )
     is_page = output.suffix.lower() in (".html", ".htm")
-    if not is_page:
-        check_suffix(output)
-    elif kind or layer or head or mean:
-        settings = {"kind": kind, "layer": layer, "head": head, "mean": mean}
+    settings = {"kind": kind, "layer": layer, "head": head, "mean": mean}
+    if is_page:
         flags = ", ".join(f"--{name}" for name, value in settings.items() if value)
-        raise UsageError(f"A page has all layers and heads: leave out {flags}, or write a .png.")
+        refuse(flags, f"A page has all layers and heads: leave out {flags}, or write a .png.")
+    else:
+        check_suffix(output)
     check_output(output)
-    if not source.strip():
-        raise UsageError("--source is empty, so there is no attention: give a sentence.")
+    refuse(not source.strip(), "--source is empty, so there is no attention: give a sentence.")
     check_trained(run)
     with quiet_imports():
         from kformer import plots
         from kformer.translating.translator import Translator
     translator = Translator.load(run)
-    if not layers and not heads and not mean:
-        layers = [-1]
     maps = plots.attention_maps(translator, source, target, **set_options(options, _BEAM))
     if is_page:
-        plots.style.write_text(
-            output, plots.attention_html(maps, model=pathlib.Path(run).resolve().name)
-        )
+        page = plots.attention_html(maps, model=pathlib.Path(run).resolve().name)
+        plots.style.write_text(output, page)
     else:
         figure = plots.plot_attention(
             maps,
             kind=kind or "cross",
-            layers=layers,
+            layers=layers or (None if heads or mean else [-1]),
             heads=heads,
             mean=mean or None,
             title=f"{source} \u2192 {maps.text}",
@@ -126,15 +98,11 @@ def _from_zero(numbers, name):
 
 @plot.command(cls=Command)
 def training(
-    runs: Annotated[list[pathlib.Path], typer.Argument(metavar="RUN...", help="Run directories.")],
-    output: Output,
-    metric: Annotated[
-        list[str] | None,
-        option(
-            "--metric",
-            help="A metric to plot beside the loss. Give it again for more. Default: nll and bleu.",
-        ),
-    ] = None,
+    runs: list[pathlib.Path] = typer.Argument(metavar="RUN...", help="Run directories."),
+    output: pathlib.Path = _OUTPUT,
+    metric: list[str] | None = option(
+        "A metric to plot beside the loss. Give it again for more. Default: nll and bleu."
+    ),
 ):
     """Plot the curves of trainings, beside each other.
 
@@ -154,13 +122,9 @@ def training(
 @with_options(MACHINE)
 def positions(
     run: Run,
-    output: Output,
-    count: Annotated[
-        int, option("--count", min=2, show_default=True, help="Positions to plot.")
-    ] = 64,
-    similarity: Annotated[
-        bool, option("--similarity", help="Plot how alike each two positions are instead.")
-    ] = False,
+    output: pathlib.Path = _OUTPUT,
+    count: int = option("Positions to plot.", default=64, min=2, show_default=True),
+    similarity: bool = flag("--similarity", "Plot how alike each two positions are instead."),
     **options,
 ):
     """Plot the position vectors of a model: fixed, learned or rotary ones.
@@ -183,19 +147,15 @@ def positions(
 @with_options({**_BEAM, **MACHINE})
 def lengths(
     run: Run,
-    source: Annotated[
-        pathlib.Path, option("--source", metavar="FILE", help="Text, of which sentences are made.")
-    ],
-    output: Output,
-    length: Annotated[
-        list[int] | None,
-        option(
-            "--length",
-            min=1,
-            help="Source tokens to measure. Give it again for more. Default: 8, 16, 32, 64, 128, "
-            "as far as the model goes.",
-        ),
-    ] = None,
+    source: pathlib.Path = option(
+        "Text, of which sentences are made.", required=True, metavar="FILE"
+    ),
+    output: pathlib.Path = _OUTPUT,
+    length: list[int] | None = option(
+        "Source tokens to measure. Give it again for more. Default: 8, 16, 32, 64, 128, as far as "
+        "the model goes.",
+        min=1,
+    ),
     as_json: Json = False,
     **options,
 ):
@@ -216,10 +176,10 @@ def lengths(
         from kformer.translating.translator import Translator
         from kformer.utils.lines import read_lines
     translator = Translator.load(run)
-    found = time_by_length(
-        translator, read_lines(source, "source"), length, **set_options(options, _BEAM)
-    )
-    plots.save(plots.plot_lengths({run: found}, what="seconds"), output)
-    print(
-        json.dumps({"seconds": found}) if as_json else output, file=None if as_json else sys.stderr
-    )
+    lines = read_lines(source, "source")
+    seconds = time_by_length(translator, lines, length, **set_options(options, _BEAM))
+    plots.save(plots.plot_lengths({run: seconds}, what="seconds"), output)
+    if as_json:
+        print(json.dumps({"seconds": seconds}))
+    else:
+        print(output, file=sys.stderr)

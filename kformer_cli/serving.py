@@ -4,12 +4,11 @@ import logging
 import pathlib
 import signal
 import sys
-from typing import Annotated
 
 import typer
 
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.options import option, set_options, with_options
+from kformer_cli.options import flag, option, set_options, with_options
 from kformer_options.installed import check_extra, check_server
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import is_run, name_and_path
@@ -18,31 +17,22 @@ from kformer_options.serving import SERVING
 
 @with_options(SERVING)
 def serve(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME=]PATH...",
-            help="A SavedModel, NAME/ with its versions or one version; or a run, which is "
-            "exported first. A name of two languages, such as en-de, is also served by "
-            "LibreTranslate's protocol.",
-        ),
-    ] = None,
-    config: Annotated[
-        pathlib.Path | None,
-        option(
-            "--config",
-            metavar="FILE",
-            help="A YAML file with models and options by their names, such as grpc_port: 8500. "
-            "What stands on the command line comes first.",
-        ),
-    ] = None,
-    print_ray_config: Annotated[
-        bool,
-        option(
-            "--print-ray-config",
-            help="Print what `serve deploy` takes to serve the same on a Ray cluster, and end.",
-        ),
-    ] = False,
+    models: list[str] | None = typer.Argument(
+        None,
+        metavar="[NAME=]PATH...",
+        help="A SavedModel, NAME/ with its versions or one version; or a run, which is exported "
+        "first. A name of two languages, such as en-de, is also served by LibreTranslate's "
+        "protocol.",
+    ),
+    config: pathlib.Path | None = option(
+        "A YAML file with models and options by their names, such as grpc_port: 8500. What stands "
+        "on the command line comes first.",
+        metavar="FILE",
+    ),
+    print_ray_config: bool = flag(
+        "--print-ray-config",
+        "Print what `serve deploy` takes to serve the same on a Ray cluster, and end.",
+    ),
     **options,
 ):
     """Serve SavedModels: TensorFlow Serving's REST and gRPC, the Open Inference Protocol and

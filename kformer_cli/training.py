@@ -6,59 +6,46 @@ import pathlib
 import signal
 import sys
 import types
-from typing import Annotated
 
 import typer
 
 from kformer_cli.checks import check_output, check_sides, check_text
 from kformer_cli.environment import Interrupted, quiet_imports
-from kformer_cli.options import MACHINE, Backend, Json, Run, chosen, option, with_options
+from kformer_cli.options import MACHINE, Backend, Json, Run, chosen, flag, option, with_options
 from kformer_options.combinations import check_combinations
 from kformer_options.commands import COMMANDS
 from kformer_options.host_addresses import place_of_host
 from kformer_options.model_folders import PARTS, check_new_run, check_run, check_teachers
+from kformer_options.names import named
 from kformer_options.training import TEXTS, TRAINING
 
 
 @with_options(MACHINE)
 def quickstart(
-    output: Annotated[
-        pathlib.Path,
-        option(
-            "--output",
-            show_default=True,
-            help="The run directory; an older quickstart there is replaced.",
-        ),
-    ] = pathlib.Path("runs/quickstart"),
-    saved_model: Annotated[
-        pathlib.Path,
-        option("--saved-model", show_default=True, help="The SavedModel; a new version is added."),
-    ] = pathlib.Path("saved_models/quickstart"),
-    steps: Annotated[
-        int | None,
-        option(
-            "--steps",
-            min=1,
-            help="Training steps. Default: as many as reach 99 % on two CPU cores in minutes.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        option(
-            "--seed",
-            min=0,
-            show_default=True,
-            help="Seed of the pairs, the weights and the order of training.",
-        ),
-    ] = 0,
-    quick: Annotated[
-        bool,
-        option(
-            "--quick",
-            help="A smoke test: a minute instead of several. Everything runs once, but the model "
-            "has not learnt to translate.",
-        ),
-    ] = False,
+    output: pathlib.Path = option(
+        "The run directory; an older quickstart there is replaced.",
+        default=pathlib.Path("runs/quickstart"),
+        show_default=True,
+    ),
+    saved_model: pathlib.Path = option(
+        "The SavedModel; a new version is added.",
+        default=pathlib.Path("saved_models/quickstart"),
+        show_default=True,
+    ),
+    steps: int | None = option(
+        "Training steps. Default: as many as reach 99 % on two CPU cores in minutes.", min=1
+    ),
+    seed: int = option(
+        "Seed of the pairs, the weights and the order of training.",
+        default=0,
+        min=0,
+        show_default=True,
+    ),
+    quick: bool = flag(
+        "--quick",
+        "A smoke test: a minute instead of several. Everything runs once, but the model has not "
+        "learnt to translate.",
+    ),
     as_json: Json = False,
     **options,
 ):
@@ -80,10 +67,9 @@ def quickstart(
     console = Console(stderr=True, highlight=False) if as_json else None
     result = quickstart(output, saved_model, steps=steps, seed=seed, quick=quick, console=console)
     if as_json:
-        folder = result.saved_model and str(result.saved_model)
-        parts = {"run": str(result.run), "saved_model": folder}
-        parts |= {"accuracy": result.accuracy, "seconds": result.seconds}
-        print(json.dumps(parts, ensure_ascii=False))
+        names = ("run", "saved_model", "accuracy", "seconds")
+        values = {name: getattr(result, name) for name in names}
+        print(json.dumps(values, ensure_ascii=False, default=str))
 
 
 _DEVICES = dataclasses.replace(
@@ -115,15 +101,12 @@ def _train_options():
     }
 )
 def train(
-    output: Annotated[
-        pathlib.Path,
-        option(
-            "--output",
-            metavar="RUN",
-            help="The run directory to make, or with --resume to go on with.",
-            rich_help_panel="Output",
-        ),
-    ],
+    output: pathlib.Path = option(
+        "The run directory to make, or with --resume to go on with.",
+        required=True,
+        metavar="RUN",
+        rich_help_panel="Output",
+    ),
     **options,
 ):
     """Train a model on parallel text, or go on with a training.
@@ -151,32 +134,30 @@ def train(
 
         machine = configure_machine(options["matmul_precision"], options["keep_memory"])
     print(machine, file=sys.stderr, flush=True)
+    shared = ("devices", "model_parallel", "hosts", "host_index")
+    settings |= {name: options[name] for name in shared} | {"jobs": options["jobs"] or 1}
     try:
-        shared = {name: options[name] for name in ("model_parallel", "hosts", "host_index")}
-        shared |= {"devices": options["devices"], "jobs": options["jobs"] or 1}
-        result = train_run(output, resume=bool(options["resume"]), **shared, **settings)
+        result = train_run(output, resume=bool(options["resume"]), **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error, place) from None
-    if place is not None and place.index > 0:
+    if not is_first:
         return  # The first host has the result.
     if options["as_json"]:
-        parts = {"run": str(result.path), "steps": result.steps, "best": result.best}
         latest = {name: values[-1] for name, values in result.history.items() if values}
-        print(json.dumps({**parts, "latest": latest}))
-        return
-    print(result.path)
+        values = {"run": str(result.path), "steps": result.steps, "best": result.best}
+        print(json.dumps({**values, "latest": latest}))
+    else:
+        print(result.path)
 
 
 def _check_files(output, settings, resume):
     """Checks the files, folders and combinations of a training."""
     if output.exists() and not output.is_dir():
         raise NotADirectoryError(f"{output} is a file, so no run directory can be made there.")
-    flags = {name: f"--{TRAINING[name].flag}" for name in settings}
     for names in TEXTS:
-        check_sides([(settings[name], flags[name]) for name in names])
+        check_sides([(settings[name], named(name)) for name in names])
     if settings["guided_alignment"] not in (None, "auto"):
-        flag = flags["guided_alignment"]
-        check_text(settings["guided_alignment"], flag)
+        check_text(settings["guided_alignment"], named("guided_alignment"))
     if settings["teachers_from"] and not resume:
         check_teachers(settings["teachers_from"])
     for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
@@ -191,21 +172,20 @@ def _interrupted(run, error, place):
     """The `Interrupted` of a training: what `--resume` will do, and the exit code."""
     from kformer.saving import latest_checkpoint
 
-    code = 128 + getattr(error, "signal_number", signal.SIGINT)
     command = f"`kformer train --output {run} --resume`"
     if place is not None:
         command = "the same command with --resume on all hosts"
-    if not any((run / name).exists() for name in ("config.json", PARTS)):
-        return Interrupted("interrupted before the training began; nothing was written.", code)
     checkpoint = latest_checkpoint(run)
-    if (run / PARTS).is_dir():
-        return Interrupted(f"interrupted; {command} goes on with the part that it was at.", code)
-    if checkpoint is None:
-        return Interrupted(
-            f"interrupted before the first checkpoint; {command} begins at step 0.", code
-        )
-    step = int(checkpoint.name.removeprefix("step-"))
-    return Interrupted(f"interrupted; {command} goes on from step {step:,}.", code)
+    if not any((run / name).exists() for name in ("config.json", PARTS)):
+        message = "interrupted before the training began; nothing was written."
+    elif (run / PARTS).is_dir():
+        message = f"interrupted; {command} goes on with the part that it was at."
+    elif checkpoint is None:
+        message = f"interrupted before the first checkpoint; {command} begins at step 0."
+    else:
+        step = int(checkpoint.name.removeprefix("step-"))
+        message = f"interrupted; {command} goes on from step {step:,}."
+    return Interrupted(message, 128 + getattr(error, "signal_number", signal.SIGINT))
 
 
 def _name_and_value(text):
@@ -224,30 +204,16 @@ def _name_and_value(text):
 
 def card(
     run: Run,
-    output: Annotated[
-        pathlib.Path | None,
-        option("--output", metavar="FILE", help="Where the card goes. Default: RUN/README.md."),
-    ] = None,
-    scores: Annotated[
-        list[pathlib.Path] | None,
-        option(
-            "--scores",
-            metavar="FILE",
-            help="What `kformer evaluate --json` printed. Give the option again for more.",
-        ),
-    ] = None,
-    language: Annotated[
-        list[str] | None,
-        option(
-            "--language",
-            metavar="CODE",
-            help="A language of the model, such as en. Give the option again for more.",
-        ),
-    ] = None,
-    license: Annotated[
-        str | None,
-        option("--license", metavar="NAME", help="Licence of the weights, such as cc-by-4.0."),
-    ] = None,
+    output: pathlib.Path | None = option(
+        "Where the card goes. Default: RUN/README.md.", metavar="FILE"
+    ),
+    scores: list[pathlib.Path] | None = option(
+        "What `kformer evaluate --json` printed. Give the option again for more.", metavar="FILE"
+    ),
+    language: list[str] | None = option(
+        "A language of the model, such as en. Give the option again for more.", metavar="CODE"
+    ),
+    license: str | None = option("Licence of the weights, such as cc-by-4.0.", metavar="NAME"),
 ):
     """Write a model card: data, training, scores, and the command that makes the run again.
 
@@ -277,20 +243,11 @@ def card(
 
 
 def average(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...",
-            help="A run directory, whose checkpoints are averaged, or several runs.",
-        ),
-    ],
-    output: Annotated[
-        pathlib.Path, option("--output", metavar="RUN", help="The run directory to make.")
-    ],
-    last: Annotated[
-        int | None,
-        option("--last", min=1, help="Of one run: the latest checkpoints to average. Default: 10."),
-    ] = None,
+    runs: list[str] = typer.Argument(
+        metavar="RUN...", help="A run directory, whose checkpoints are averaged, or several runs."
+    ),
+    output: pathlib.Path = option("The run directory to make.", required=True, metavar="RUN"),
+    last: int | None = option("Of one run: the latest checkpoints to average. Default: 10.", min=1),
     backend: Backend = None,
 ):
     """Average the weights of a training's last checkpoints, or of several runs, into a new run,
@@ -314,22 +271,21 @@ def average(
         from kformer.training import average_checkpoints, average_runs
         from kformer.translating.word_alignment import without_calibration
         from kformer.utils.files import entries
-    if (output / "history.csv").exists():
+    is_training = (output / "history.csv").exists()
+    may_replace = not output.is_file() and not entries(output)
+    if not is_training and not may_replace:
+        may_replace = bool({"averaged_steps", "averaged_runs"} & read_config(output).keys())
+    if is_training or not may_replace:
+        content = "a training" if is_training else "a run that `kformer average` did not make"
         raise ValueError(
-            f"{output} holds a training, whose model the average would replace: choose another "
+            f"{output} holds {content}, whose model the average would replace: choose another "
             "folder."
-        )
-    is_empty = not output.is_file() and not entries(output)
-    if not is_empty and not {"averaged_steps", "averaged_runs"} & read_config(output).keys():
-        raise ValueError(
-            f"{output} holds a run that `kformer average` did not make, whose model the average "
-            "would replace: choose another folder."
         )
     if len(runs) > 1:
         model, tokenizer, config = average_runs(runs)
-        found = {"averaged_runs": [pathlib.Path(run).name for run in runs]}
+        origin = {"averaged_runs": [pathlib.Path(run).name for run in runs]}
     else:
         tokenizer, config = load_tokenizer(runs[0]), read_config(runs[0])
         model, steps = average_checkpoints(runs[0], last or 10)
-        found = {"averaged_steps": steps}
-    print(save_run(output, model, tokenizer, {**without_calibration(config), **found}))
+        origin = {"averaged_steps": steps}
+    print(save_run(output, model, tokenizer, {**without_calibration(config), **origin}))

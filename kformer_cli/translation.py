@@ -6,12 +6,9 @@ import itertools
 import json
 import pathlib
 import sys
-from typing import Annotated
-
-import typer
 
 from kformer_cli.beside import BESIDE, LinesBeside
-from kformer_cli.checks import check_models, check_output, check_search, check_sides
+from kformer_cli.checks import check_models, check_output, check_search, check_sides, refuse_beside
 from kformer_cli.documents import (
     DOCUMENTS,
     check_documents,
@@ -19,7 +16,7 @@ from kformer_cli.documents import (
     lines_translator,
     translate_file,
 )
-from kformer_cli.environment import UsageError, quiet_imports
+from kformer_cli.environment import UsageError, quiet_imports, refuse
 from kformer_cli.options import (
     BATCH,
     LANGUAGES,
@@ -30,62 +27,23 @@ from kformer_cli.options import (
     Model,
     Run,
     chosen,
+    flag,
     option,
     set_options,
     with_options,
 )
-from kformer_cli.word_columns import WORDS, check_words, with_words
 from kformer_cli.workers import WORKERS, translate_by_workers
 from kformer_options.model_folders import check_run
+from kformer_options.names import named
 from kformer_options.text_files import check_readable, check_same_length, count_lines
 
+WORDS = chosen("alignment", "confidence")
+# Options that exclude columns about words: a line has several translations with them, is split, or
+# is translated in another process.
+_WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
 # The parameters of commands hide it.
 input_line = input
 
-Input = Annotated[
-    pathlib.Path | None,
-    option(
-        "--input",
-        metavar="FILE",
-        help="Text to translate. Default: standard input, line by line as it comes.",
-    ),
-]
-Output = Annotated[
-    pathlib.Path | None,
-    option(
-        "--output",
-        metavar="FILE",
-        help="Where the translations go; the file appears when it is whole. Default: standard "
-        "output.",
-    ),
-]
-NBest = Annotated[
-    int,
-    option(
-        "--n-best",
-        min=1,
-        help="Translations per line, best first, in columns with tabs between them. Default: 1.",
-    ),
-]
-Scores = Annotated[
-    bool, option("--scores", help="After each translation a column with its log-probability.")
-]
-References = Annotated[
-    list[pathlib.Path],
-    option(
-        "--reference",
-        metavar="FILE",
-        help="Its translation by people. Give the option again for further references.",
-    ),
-]
-Tokenize = Annotated[
-    str | None,
-    option(
-        "--tokenize",
-        help="How BLEU splits words: 13a, zh, ja-mecab, char, ...; none for text that is "
-        "tokenized. Default: what suits the script of the references.",
-    ),
-]
 _TRANSLATOR = {**LANGUAGES, **chosen("ensemble", "dtype", "batch_size", "devices"), **MACHINE}
 
 
@@ -104,10 +62,19 @@ _TRANSLATOR = {**LANGUAGES, **chosen("ensemble", "dtype", "batch_size", "devices
 )
 def translate(
     model: Model,
-    input: Input = None,
-    output: Output = None,
-    n_best: NBest = 1,
-    scores: Scores = False,
+    input: pathlib.Path | None = option(
+        "Text to translate. Default: standard input, line by line as it comes.", metavar="FILE"
+    ),
+    output: pathlib.Path | None = option(
+        "Where the translations go; the file appears when it is whole. Default: standard output.",
+        metavar="FILE",
+    ),
+    n_best: int = option(
+        "Translations per line, best first, in columns with tabs between them. Default: 1.",
+        default=1,
+        min=1,
+    ),
+    scores: bool = flag("--scores", "After each translation a column with its log-probability."),
     **options,
 ):
     """Translate text, one line in, one line out.
@@ -138,7 +105,8 @@ def translate(
         from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
     is_run = isinstance(translator, streaming.Translator)
-    mbr = _fixed_search(options, is_run)
+    for name in () if is_run else set_options(options, ("mbr", *WORDS)):
+        raise UsageError(f"A SavedModel's search is fixed: leave --{name} out, or give the run.")
     beside.read(is_run)
     search = set_options(options, [*SEARCH, *SAMPLING]) | {"sampling": _samples(options) or None}
     if not _samples(options):
@@ -147,16 +115,22 @@ def translate(
     batch_size = options["batch_size"]
     if options["alternatives"] is not None:
         search["alternatives"] = n_best = options["alternatives"]
-    search |= mbr
+    search |= set_options(options, ["mbr"])
     if options["document"] is not None:
         return translate_file(translator, output, options, {"batch_size": batch_size, **search})
     translator = lines_translator(translator, options)
+    columns = set_options(options, WORDS)
     is_typed = input is None and sys.stdin.isatty()
 
     def translated(lines, first_index):
         arguments = {"first_index": first_index, "batch_size": batch_size, **search}
         arguments |= beside.arguments(first_index, len(lines))
-        return with_words(translator, lines, translator.translate(lines, **arguments), options)
+        translations = translator.translate(lines, **arguments)
+        if columns:
+            words = translator.annotated(lines, translations, **columns)
+            pairs = zip(translations, words, strict=True)
+            translations = [translation._replace(words=words) for translation, words in pairs]
+        return translations
 
     with (
         contextlib.nullcontext() if is_typed else Progress(total) as progress,
@@ -178,40 +152,38 @@ def translate(
     end_lines(translator, truncated, options)
 
 
-def _fixed_search(options, is_run):
-    """The option --mbr as a keyword argument, if it is set; a SavedModel has no options of runs."""
-    for name in () if is_run else set_options(options, ("mbr", *WORDS)):
-        raise UsageError(f"A SavedModel's search is fixed: leave --{name} out, or give the run.")
-    return set_options(options, ["mbr"])
-
-
 def _samples(options):
     return options["sample"] or options["mbr"] is not None
 
 
 def _check_kinds(options, n_best):
-    """What is searched for, sampled or listed: one of them."""
-    if options["alternatives"] is not None and n_best > 1:
-        raise typer.BadParameter("--alternatives and --n-best are two lists: give one of them.")
-    check_words(options, n_best)
-    if set_options(options, SAMPLING) and not _samples(options):
-        raise typer.BadParameter(
-            "--temperature, --top-k, --top-p and --seed are for --sample and --mbr."
+    """Checks that one thing is searched for, sampled or listed, with columns that fit."""
+    refuse(
+        options["alternatives"] is not None and n_best > 1,
+        "--alternatives and --n-best are two lists: give one of them.",
+    )
+    for name in set_options(options, WORDS):
+        refuse(
+            n_best > 1 or any(options[other] for other in _WITHOUT_WORDS),
+            f"--{name} is about the best translation of each line as it is: leave out --n-best, "
+            f"{', '.join(map(named, _WITHOUT_WORDS))}.",
         )
-    for name in set_options(options, WORKERS) if options["workers"] is None else ():
-        raise typer.BadParameter(f"--{name.replace('_', '-')} is for --workers.")
-    if options["mbr"] is None:
-        return
-    for name in ("sample", "alternatives", "workers"):
-        if options[name]:
-            raise typer.BadParameter(f"--mbr is not for --{name}: leave one out.")
+    refuse(
+        set_options(options, SAMPLING) and not _samples(options),
+        "--temperature, --top-k, --top-p and --seed are for --sample and --mbr.",
+    )
+    for name in set_options(options, WORKERS):
+        refuse(options["workers"] is None, f"{named(name)} is for --workers.")
+    if options["mbr"] is not None:
+        refuse_beside("--mbr", options, ("sample", "alternatives", "workers"))
 
 
 def _number_of_lines(input):
     """The lines of the text, once it has been checked; `None` if they come by a pipe."""
     if input is None:
-        if sys.stdin is None:
-            raise UsageError("Standard input is closed: give the text to translate by --input.")
+        refuse(
+            sys.stdin is None, "Standard input is closed: give the text to translate by --input."
+        )
         return None
     check_readable(str(input), "--input")
     return count_lines(str(input)) if input.is_file() else None
@@ -245,16 +217,20 @@ def _open_translator(model, options):
 @with_options({**SEARCH, **_TRANSLATOR}, batch_size=64)
 def evaluate(
     model: Model,
-    source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Text to translate.")],
-    reference: References,
-    tokenize: Tokenize = None,
-    lowercase: Annotated[
-        bool, option("--lowercase", help="Compare without regard to case.")
-    ] = False,
-    output: Annotated[
-        pathlib.Path | None,
-        option("--output", metavar="FILE", help="Also write the translations to this file."),
-    ] = None,
+    source: pathlib.Path = option("Text to translate.", required=True, metavar="FILE"),
+    reference: list[pathlib.Path] = option(
+        "Its translation by people. Give the option again for further references.",
+        required=True,
+        metavar="FILE",
+    ),
+    tokenize: str | None = option(
+        "How BLEU splits words: 13a, zh, ja-mecab, char, ...; none for text that is tokenized. "
+        "Default: what suits the script of the references."
+    ),
+    lowercase: bool = flag("--lowercase", "Compare without regard to case."),
+    output: pathlib.Path | None = option(
+        "Also write the translations to this file.", metavar="FILE"
+    ),
     as_json: Json = False,
     **options,
 ):
@@ -295,11 +271,10 @@ def evaluate(
 @with_options({**LANGUAGES, **BATCH, **MACHINE}, batch_size=32)
 def score(
     run: Run,
-    source: Annotated[pathlib.Path, option("--source", metavar="FILE", help="Source text.")],
-    target: Annotated[
-        pathlib.Path,
-        option("--target", metavar="FILE", help="The translations to score: line n of line n."),
-    ],
+    source: pathlib.Path = option("Source text.", required=True, metavar="FILE"),
+    target: pathlib.Path = option(
+        "The translations to score: line n of line n.", required=True, metavar="FILE"
+    ),
     as_json: Json = False,
     **options,
 ):

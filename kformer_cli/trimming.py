@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-from typing import Annotated
 
 import typer
 
@@ -14,18 +13,13 @@ from kformer_options.model_folders import check_new_folder, check_trained
 
 def trim(
     run: Run,
-    text: Annotated[
-        list[pathlib.Path],
-        option(
-            "--text",
-            metavar="FILE",
-            help="Text whose pieces are kept, one sentence per line. Give the option again for "
-            "more: text of both languages is needed.",
-        ),
-    ],
-    output: Annotated[
-        pathlib.Path, option("--output", metavar="RUN", help="The run directory to make.")
-    ],
+    text: list[pathlib.Path] = option(
+        "Text whose pieces are kept, one sentence per line. Give the option again for more: text "
+        "of both languages is needed.",
+        required=True,
+        metavar="FILE",
+    ),
+    output: pathlib.Path = option("The run directory to make.", required=True, metavar="RUN"),
     as_json: Json = False,
     backend: Backend = None,
 ):

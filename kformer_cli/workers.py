@@ -1,11 +1,11 @@
 """What `kformer translate` does with several processes."""
 
-import typer
-
 from kformer_cli.beside import BESIDE
-from kformer_cli.environment import Interrupted, quiet_imports
+from kformer_cli.checks import refuse_beside
+from kformer_cli.environment import Interrupted, quiet_imports, refuse
 from kformer_cli.options import LANGUAGES, SAMPLING, SEARCH, chosen, set_options
 from kformer_options.installed import check_extra
+from kformer_options.names import named
 
 WORKERS = chosen("workers", "ray_address", "field", "output_field")
 
@@ -21,13 +21,12 @@ def translate_by_workers(model, input, output, n_best, scores, options):
         options: dict of the command's options.
 
     Raises:
-        typer.BadParameter: a file is missing, or an option has no effect with workers.
+        UsageError: a file is missing, or an option has no effect with workers.
         Interrupted: Ctrl-C ended the work.
     """
-    if input is None or output is None:
-        raise typer.BadParameter("--workers needs --input FILE and --output FILE.")
+    refuse(input is None or output is None, "--workers needs --input FILE and --output FILE.")
     for name in set_options(options, [*BESIDE, "devices"]):
-        raise typer.BadParameter(f"--{name.replace('_', '-')} is not for --workers: leave one out.")
+        refuse_beside(named(name), options, ["workers"])
     if options["ray_address"] is not None:
         check_extra("--ray-address", "cluster", ("ray",))
     with quiet_imports():
@@ -35,21 +34,24 @@ def translate_by_workers(model, input, output, n_best, scores, options):
         from kformer.serving.batch.formats import TextLines, format_of
         from kformer.translating.streaming import warn_truncated
         from kformer.utils.progress import Progress
-    if format_of(input) is TextLines:
-        for name in set_options(options, ("field", "output_field")):
-            raise typer.BadParameter(
-                f"--{name.replace('_', '-')} is for JSON lines and Parquet, but {input} has lines "
-                "of text: leave it out."
-            )
-    others = ("batch_size", "dtype", "backend", "threads", "field", "output_field")
+    fields = set_options(options, ("field", "output_field"))
+    for name in fields:
+        refuse(
+            format_of(input) is TextLines,
+            f"{named(name)} is for JSON lines and Parquet, but {input} has lines of text: leave it "
+            "out.",
+        )
+    search = set_options(options, [*SEARCH, *SAMPLING])
+    if options["sample"]:
+        search["sampling"] = True
     batch_options = BatchOptions(
         model=model,
         n_best=n_best,
         scores=scores,
-        search=set_options(options, [*SEARCH, *SAMPLING])
-        | ({"sampling": True} if options["sample"] else {}),
+        search=search,
         ensemble=tuple(options["ensemble"] or ()),
-        **set_options(options, [*others, *LANGUAGES]),
+        **fields,
+        **set_options(options, ["batch_size", "dtype", "backend", "threads", *LANGUAGES]),
     )
     try:
         with Progress(what="records") as progress:
