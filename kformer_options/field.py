@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 import numbers
+import operator
 import os
 import textwrap
 import types
@@ -28,6 +29,8 @@ _Class = TypeVar("_Class", bound=type)
 _TYPE_NAMES = {os.PathLike: "path", list: "list of paths"}
 _EXPECTED = {bool: "true or false", str: "a text", os.PathLike: "a path", tuple: "a tuple"}
 _EXPECTED |= {dict: "a dict of names and values"}
+_LIMITS = {"at_least": operator.ge, "at_most": operator.le}
+_LIMITS |= {"above": operator.gt, "below": operator.lt}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +117,9 @@ class Option:
         if self.type in _EXPECTED:
             return _EXPECTED[self.type]
         if self.above is not None:
-            bounds = f"above {self.above}"
-            bounds += "" if self.below is None else f" and below {self.below}"
-            bounds += "" if self.at_most is None else f" and at most {self.at_most}"
+            limits = {"above": self.above, "below": self.below, "at most": self.at_most}
+            texts = [f"{word} {limit}" for word, limit in limits.items() if limit is not None]
+            bounds = " and ".join(texts)
         elif self.below is not None:
             bounds = f"in [{self.at_least}, {self.below})"
         elif self.at_most is not None:
@@ -161,15 +164,9 @@ class Option:
     def _is_in_range(self, value):
         if self.choices:
             return value in self.choices
-        if self.type not in (int, float):
-            return True
-        return (
-            (self.type is int or abs(value) < math.inf)
-            and (self.at_least is None or value >= self.at_least)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
+        limits = [(getattr(self, name), holds) for name, holds in _LIMITS.items()]
+        is_within = all(limit is None or holds(value, limit) for limit, holds in limits)
+        return is_within and (self.type is not float or abs(value) < math.inf)
 
 
 def option(

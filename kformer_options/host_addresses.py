@@ -39,17 +39,13 @@ class HostPlace(NamedTuple):
 
 
 def seconds_of_silence():
-    """The seconds after which a host that answers no more is given up."""
-    return _seconds("KFORMER_HEARTBEAT_SECONDS", 60)
+    """Returns the seconds after which a host that answers no more is given up."""
+    return _number_in(os.environ, "KFORMER_HEARTBEAT_SECONDS", 60)
 
 
 def seconds_to_meet():
-    """The seconds in which all hosts must have come."""
-    return _seconds("KFORMER_MEETING_SECONDS", 300)
-
-
-def _seconds(name, default):
-    return _number(name, os.environ.get(name, default))
+    """Returns the seconds in which all hosts must have come."""
+    return _number_in(os.environ, "KFORMER_MEETING_SECONDS", 300)
 
 
 def place_of_host(hosts, index, environment=None):
@@ -91,10 +87,10 @@ def place_of_host(hosts, index, environment=None):
             "of its own where several are one machine."
         )
     if index is None or not 0 <= index < len(addresses):
-        given = "no index" if index is None else f"the index {index}"
+        it = "no index" if index is None else f"the index {index}"
         raise ValueError(
-            f"This host has {given} among {len(addresses)} hosts: give {named('host_index')} 0 on "
-            f"the first, up to {len(addresses) - 1} on the last."
+            f"This host has {it} among {len(addresses)} hosts: give {named('host_index')} 0 on the "
+            f"first, up to {len(addresses) - 1} on the last."
         )
     return HostPlace(_with_port(addresses[0], DEFAULT_PORT), index, len(addresses))
 
@@ -102,29 +98,33 @@ def place_of_host(hosts, index, environment=None):
 def _of_launcher(environment):
     """The place of this host by the variables of a launcher."""
     if "KFORMER_HOSTS" in environment:
-        index = environment.get("KFORMER_HOST_INDEX", environment.get("JOB_COMPLETION_INDEX"))
-        if index is None:
-            raise ValueError(
-                "KFORMER_HOSTS is set, but neither KFORMER_HOST_INDEX nor JOB_COMPLETION_INDEX, "
-                "which Kubernetes sets in an indexed job: set one to the number of this host."
-            )
-        return place_of_host(environment["KFORMER_HOSTS"], _number("the host index", index))
-    if {"MASTER_ADDR", *_LAUNCHER} <= environment.keys():
-        port = _number("MASTER_PORT", environment.get("MASTER_PORT", DEFAULT_PORT))
-        # torchrun listens on that port itself.
-        port += environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        return _checked(environment["MASTER_ADDR"], port, *map(environment.get, _LAUNCHER))
+        for name in ("KFORMER_HOST_INDEX", "JOB_COMPLETION_INDEX"):
+            if name in environment:
+                return place_of_host(environment["KFORMER_HOSTS"], _number_in(environment, name))
+        raise ValueError(
+            "KFORMER_HOSTS is set, but neither KFORMER_HOST_INDEX nor JOB_COMPLETION_INDEX, which "
+            "Kubernetes sets in an indexed job: set one to the number of this host."
+        )
     nodes = environment.get("SLURM_STEP_NODELIST", environment.get("SLURM_JOB_NODELIST"))
-    if nodes and set(_SLURM) <= environment.keys():
+    if {"MASTER_ADDR", *_LAUNCHER} <= environment.keys():
+        host, names = environment["MASTER_ADDR"], _LAUNCHER
+        # torchrun listens on that port itself.
+        port = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        port += _number_in(environment, "MASTER_PORT", DEFAULT_PORT)
+    elif nodes and set(_SLURM) <= environment.keys():
+        host, names = first_node(nodes), _SLURM
         # Two jobs may share a node.
-        job = _number("SLURM_JOB_ID", environment.get("SLURM_JOB_ID", 0))
-        port = DEFAULT_PORT + job % 4096
-        return _checked(first_node(nodes), port, *map(environment.get, _SLURM))
-    raise ValueError(
-        "No launcher describes the hosts in the environment: start the command by srun, or set "
-        "KFORMER_HOSTS and KFORMER_HOST_INDEX, or MASTER_ADDR, RANK and WORLD_SIZE; or give the "
-        "addresses."
-    )
+        port = DEFAULT_PORT + _number_in(environment, "SLURM_JOB_ID", 0) % 4096
+    else:
+        raise ValueError(
+            "No launcher describes the hosts in the environment: start the command by srun, or set "
+            "KFORMER_HOSTS and KFORMER_HOST_INDEX, or MASTER_ADDR, RANK and WORLD_SIZE; or give "
+            "the addresses."
+        )
+    index, count = (_number_in(environment, name) for name in names)
+    if not 0 <= index < count:
+        raise ValueError(f"The environment has host {index} of {count}, but hosts count from 0.")
+    return HostPlace(_with_port(host, port), index, count)
 
 
 def first_node(nodes):
@@ -133,18 +133,13 @@ def first_node(nodes):
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first)
 
 
-def _checked(host, port, index, count):
-    index, count = _number("the number of this host", index), _number("the number of hosts", count)
-    if not 0 <= index < count:
-        raise ValueError(f"The environment has host {index} of {count}, but hosts count from 0.")
-    return HostPlace(_with_port(host, port), index, count)
-
-
-def _number(name, text):
+def _number_in(environment, name, default=None):
+    """The whole number that a variable of the environment has."""
+    value = environment.get(name, default)
     try:
-        return int(text)
+        return int(value)
     except ValueError:
-        raise ValueError(f"{name} must be a whole number, but it is {text!r}.") from None
+        raise ValueError(f"{name} must be a whole number, but it is {value!r}.") from None
 
 
 def _port(address):

@@ -30,14 +30,9 @@ def keys_in(path):
     if not keys:
         raise ValueError(f"{pathlib.Path(path)} has no API key: write one in each line.")
     for number, line in enumerate(lines, 1):
-        if line in keys and not line.isascii():
-            raise ValueError(
-                f"{pathlib.Path(path)}, line {number}: an API key has ASCII characters alone, as "
-                "headers of HTTP do: make another one."
-            )
-        if line in keys and len(line) < _LEAST_CHARACTERS:
-            raise ValueError(
-                f"{pathlib.Path(path)}, line {number}: an API key has at least "
-                f"{_LEAST_CHARACTERS} characters."
-            )
+        if line in keys and not (line.isascii() and len(line) >= _LEAST_CHARACTERS):
+            rule = f"at least {_LEAST_CHARACTERS} characters."
+            if not line.isascii():
+                rule = "ASCII characters alone, as headers of HTTP do: make another one."
+            raise ValueError(f"{pathlib.Path(path)}, line {number}: an API key has {rule}")
     return keys

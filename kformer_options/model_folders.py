@@ -3,11 +3,11 @@
 This module imports only the standard library, as `kformer_options.text_files` does.
 """
 
-import importlib.util
 import os
 import pathlib
 import re
 
+from kformer_options.installed import check_extra
 from kformer_options.names import in_python
 
 # The folder of a run directory that has the parts of a training with an effort of 2 or 3.
@@ -30,11 +30,7 @@ def check_hub(name):
     Raises:
         ImportError: huggingface_hub is not installed.
     """
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise ImportError(
-            f"Downloading {name} needs huggingface_hub, which is not installed here: run `pip "
-            'install "kformer[interop]"`, or give the folder of a downloaded model.'
-        )
+    check_extra(f"Downloading {name}", "interop", ("huggingface_hub",))
 
 
 def check_new_run(path):

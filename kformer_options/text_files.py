@@ -10,15 +10,21 @@ import pathlib
 from kformer_options.names import in_python
 from kformer_options.wording import counted
 
-# The first bytes of compressed files, and what decompresses them.
+# The first bytes of files that hold no UTF-8, and what is said about them.
 _COMPRESSED = {
-    "gzip": (b"\x1f\x8b", "gunzip"),
-    "bzip2": (b"BZh", "bunzip2"),
-    "xz": (b"\xfd7zXZ\x00", "unxz"),
-    "zstd": (b"\x28\xb5\x2f\xfd", "unzstd"),
+    b"\x1f\x8b": "compressed by gzip: decompress it first (gunzip).",
+    b"BZh": "compressed by bzip2: decompress it first (bunzip2).",
+    b"\xfd7zXZ\x00": "compressed by xz: decompress it first (unxz).",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: decompress it first (unzstd).",
 }
-# The first bytes of documents whose text cannot be read.
-_NO_TEXT = {"a ZIP archive, as docx and odt are": b"PK\x03\x04", "a PDF": b"%PDF-"}
+_UTF_16 = "UTF-16, not UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)."
+_NO_LINES = {**_COMPRESSED, b"\xff\xfe": _UTF_16, b"\xfe\xff": _UTF_16}
+_SAVE_AS_TEXT = "not text: save it as HTML, Markdown or plain text first."
+_NO_DOCUMENT = {
+    **_COMPRESSED,
+    b"PK\x03\x04": f"a ZIP archive, as docx and odt are, {_SAVE_AS_TEXT}",
+    b"%PDF-": f"a PDF, {_SAVE_AS_TEXT}",
+}
 
 
 def is_path(texts):
@@ -60,23 +66,9 @@ def check_readable(texts, side, is_document=False):
     if path.is_file():
         with open(path, "rb") as file:
             start = file.read(6)
-        for name, (mark, command) in _COMPRESSED.items():
+        for mark, problem in (_NO_DOCUMENT if is_document else _NO_LINES).items():
             if start.startswith(mark):
-                raise ValueError(
-                    f"The {side} file '{path}' is compressed by {name}: decompress it first "
-                    f"({command})."
-                )
-        for name, mark in _NO_TEXT.items() if is_document else ():
-            if start.startswith(mark):
-                raise ValueError(
-                    f"The {side} file '{path}' is {name}, not text: save it as HTML, Markdown or "
-                    "plain text first."
-                )
-        if start.startswith((b"\xff\xfe", b"\xfe\xff")) and not is_document:
-            raise ValueError(
-                f"The {side} file '{path}' is UTF-16, not UTF-8: convert it first (iconv -f UTF-16 "
-                "-t UTF-8)."
-            )
+                raise ValueError(f"The {side} file '{path}' is {problem}")
 
 
 def count_lines(texts):

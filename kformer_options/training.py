@@ -30,6 +30,7 @@ NORMS = ("pre", "post")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 SELECTIONS = ("nll", "bleu")
+_RATE = {"at_least": 0, "below": 1}
 MADE_FOR = ("transformers", "saved_model", "ctranslate2", "onnx")
 
 # The texts of a training, by the options of their two sides; that which it trains on comes last.
@@ -246,30 +247,24 @@ class TrainOptions:
         group="Noise",
         settled="0.3 up to 200,000 pairs, 0.2 up to 2,000,000, then 0.1, or 0.3 for big; with "
         "start_from its model's",
-        at_least=0,
-        below=1,
+        **_RATE,
     )
     attention_dropout: float | None = option(
         "Rate of dropout on attention probabilities.",
         unset=0.0,
         applies=NEW_MODEL,
         settled="0; with start_from its model's",
-        at_least=0,
-        below=1,
+        **_RATE,
     )
     activation_dropout: float | None = option(
         "Rate of dropout inside the feed-forward networks.",
         unset=0.0,
         applies=NEW_MODEL,
         settled="0; with start_from its model's",
-        at_least=0,
-        below=1,
+        **_RATE,
     )
     word_dropout: float | None = option(
-        "Probability that a token the model reads is hidden from it.",
-        unset=0.0,
-        at_least=0,
-        below=1,
+        "Probability that a token the model reads is hidden from it.", unset=0.0, **_RATE
     )
     subword_sampling: float | None = option(
         "Resample the segmentation of words in every epoch (subword regularisation). With a "
@@ -343,8 +338,7 @@ class TrainOptions:
         unset=0.25,
         applies=NEW_MODEL,
         settled="0.25; with start_from 0",
-        at_least=0,
-        below=1,
+        **_RATE,
     )
     clip_norm: float | None = option(
         "Largest norm of the gradient; 0 for no limit. It keeps a short warm-up steady.",
@@ -363,8 +357,7 @@ class TrainOptions:
         "for none.",
         settled="0.999, less for a short training; with start_from 0",
         note=", such as 0.999, or 0 for none",
-        at_least=0,
-        below=1,
+        **_RATE,
     )
     quality_every: int | None = option(
         "Translate the validation set every N steps and at each validation; history.csv "
