@@ -108,12 +108,8 @@ def distill(
         from kformer.translating import streaming
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
-        from kformer_options.text_files import check_same_length
     sources = read_lines(source, "source")
-    references = None
-    if reference is not None:
-        references = read_lines(reference, "reference")
-        check_same_length(f"'{source}'", len(sources), f"'{reference}'", len(references))
+    references = None if reference is None else read_lines(reference, "reference")
     forward, back = _load(teachers, separately), _load(backward or [], separately)
     settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
     settings |= set_options(options, [*_SEARCH, "batch_size"])

@@ -108,8 +108,8 @@ def export(
         run, **set_options(options, [*LANGUAGES, "ensemble"])
     )
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
-    own = {"beam_size": beam_size, "single": single or None, "signatures": names}
-    search |= set_options(own, own)
+    settings = {"beam_size": beam_size, "single": single or None, "signatures": names}
+    search |= set_options(settings, settings)
     if dtype is not None:
         search[entry.dtype_option] = dtype
     if "shortlist" in search:
@@ -123,14 +123,14 @@ def export(
         print(*write_serving_config(output), sep="\n")
 
 
-def _check_export(run, format, dtype, search, own, options):
+def _check_export(run, format, dtype, search, graph, options):
     """Checks what can be checked before Keras is imported.
 
     Args:
         run: path.
         format, dtype: str; the dtype may be `None`.
         search: dict of the options of the search that are set.
-        own: dict of the options of the format saved_model alone, and their values.
+        graph: dict of the options of the format saved_model alone, and their values.
         options: dict of the command's options.
 
     Returns:
@@ -156,11 +156,13 @@ def _check_export(run, format, dtype, search, own, options):
         f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}.",
     )
     refuse(
-        "n_best" in search and own["signatures"] is not None and "n_best" not in own["signatures"],
+        "n_best" in search
+        and graph["signatures"] is not None
+        and "n_best" not in graph["signatures"],
         "--n-best is about the signature n_best, which --signatures leaves out: name it, too, or "
         "leave --n-best out.",
     )
-    for name, value in own.items():
+    for name, value in graph.items():
         refuse(
             value not in (None, False) and name not in entry.options,
             f"--{name} is about the signatures of a SavedModel; the format {format} has none.",

@@ -70,10 +70,10 @@ def run_as_child(arguments):
     )
     for descriptor in streams:
         os.close(descriptor)
-    sent = set()
+    signals = set()
 
     def send(number, frame):
-        sent.add(number)
+        signals.add(number)
         child.send_signal(number)
 
     former = {number: signal.signal(number, send) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -84,7 +84,7 @@ def run_as_child(arguments):
     child.stdin.close()
     if code >= 0:
         return code
-    if -code in sent:
+    if -code in signals:
         return 128 - code
     if os.environ.get("KFORMER_TRACEBACK") == "1":
         sys.stderr.writelines(lines)

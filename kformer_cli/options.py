@@ -108,9 +108,9 @@ def with_options(declarations, **defaults):
 
     def decorate(command):
         parameters = [
-            own.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for own in inspect.signature(command).parameters.values()
-            if own.kind != inspect.Parameter.VAR_KEYWORD
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(command).parameters.values()
+            if each.kind != inspect.Parameter.VAR_KEYWORD
         ]
         for name, declared in declarations.items():
             is_on = declared.default is True and not declared.is_optional

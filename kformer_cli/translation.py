@@ -35,7 +35,7 @@ from kformer_cli.options import (
 from kformer_cli.workers import WORKERS, translate_by_workers
 from kformer_options.model_folders import check_run
 from kformer_options.names import named
-from kformer_options.text_files import check_readable, check_same_length, count_lines
+from kformer_options.text_files import check_readable, count_lines
 
 WORDS = chosen("alignment", "confidence")
 # Options that exclude columns about words: a line has several translations with them, is split, or
@@ -292,9 +292,7 @@ def score(
         from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
     sources, targets = read_lines(source, "source"), read_lines(target, "target")
-    check_same_length(f"'{source}'", len(sources), f"'{target}'", len(targets))
-    languages = set_options(options, LANGUAGES)
-    translator = streaming.load_run_translator(run, **languages)
+    translator = streaming.load_run_translator(run, **set_options(options, LANGUAGES))
     batch_size = options["batch_size"]
     with Progress(len(sources)) as progress:
         scores = translator.score(sources, targets, batch_size=batch_size, progress=progress)

@@ -26,10 +26,10 @@ def without_banner():
     except OSError:  # Standard error is closed.
         yield
         return
-    with tempfile.TemporaryFile() as held:
+    with tempfile.TemporaryFile() as file:
         with contextlib.suppress(AttributeError, ValueError):
             sys.stderr.flush()
-        os.dup2(held.fileno(), 2)
+        os.dup2(file.fileno(), 2)
         try:
             yield
         finally:
@@ -37,7 +37,7 @@ def without_banner():
                 sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            held.seek(0)
-            for line in held.read().decode(errors="replace").splitlines():
+            file.seek(0)
+            for line in file.read().decode(errors="replace").splitlines():
                 if not _BANNER.match(line):
                     print(line, file=sys.stderr)

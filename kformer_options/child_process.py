@@ -10,16 +10,16 @@ import sys
 import threading
 
 
-def environment(**own):
+def environment(**variables):
     """This process's environment, with its path, so that a child can import the same modules.
 
     Args:
-        **own: str. Further variables of the child.
+        **variables: str. Further variables of the child.
 
     Returns:
         dict of str to str.
     """
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **own}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
 
 
 @contextlib.contextmanager

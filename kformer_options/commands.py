@@ -29,7 +29,6 @@ class CommandOptions:
         "Translate a whole document in place of lines: text, HTML, Markdown, SRT or PO. Its "
         "markup stays as it is.",
         settled="",
-        metavar="FILE",
         group="Documents",
     )
     format: str | None = option(
@@ -47,7 +46,6 @@ class CommandOptions:
         "Terms and their translations, with a tab between them, a line for each; forms with | "
         "between them. A line without a translation is a term that is not translated.",
         settled="",
-        metavar="FILE",
     )
     split: bool = option(
         "Translate lines of several sentences, or that are too long, sentence by sentence.", False
@@ -67,17 +65,15 @@ class CommandOptions:
         "text, terms with tabs between them, forms of a term, one of which is enough, with | "
         "between them. It needs a beam.",
         settled="none",
-        metavar="FILE",
         group="Options",
     )
     forbidden_terms: Path | None = option(
         "What each translation must not contain: a line for each line, terms with tabs "
         "between them.",
         settled="nothing",
-        metavar="FILE",
     )
     prefix: Path | None = option(
-        "How each translation begins: a line for each line.", settled="freely", metavar="FILE"
+        "How each translation begins: a line for each line.", settled="freely"
     )
     alternatives: int | None = option(
         "N translations per line, which differ in the first token after the prefix, in "
@@ -134,7 +130,6 @@ class CommandOptions:
     shortlist: Path | None = option(
         "Text in the target language: only its tokens are ever generated, in less time.",
         settled="all tokens",
-        metavar="FILE",
     )
     serving_config: bool = option(
         "saved_model: also write models.config, batching_parameters.txt and compose.yaml of "

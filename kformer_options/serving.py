@@ -42,7 +42,6 @@ class ServerOptions:
     api_keys: Path | None = option(
         "A file with one API key in each line; requests without one are refused.",
         settled="everybody may ask",
-        metavar="FILE",
     )
     glossaries: Sequence[str] = option(
         "A file of terms, as of kformer translate --glossary, which clients of "
