@@ -2,13 +2,7 @@
 
 import pathlib
 
-from kformer.data import (
-    MixedCorpus,
-    ParallelDataset,
-    SoftTargets,
-    TokenAlignments,
-    align_words,
-)
+from kformer.data import MixedCorpus, ParallelDataset, SoftTargets, TokenAlignments, align_words
 from kformer.data.corpus import PreparedCorpus
 from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh

@@ -88,10 +88,7 @@ class Jobs:
             RuntimeError, ValueError: a training failed. The others end with a checkpoint.
         """
         self._num_waiting = len(parts)
-        with (
-            sigterm_as_interruption(),
-            concurrent.futures.ThreadPoolExecutor(self.count) as pool,
-        ):
+        with sigterm_as_interruption(), concurrent.futures.ThreadPoolExecutor(self.count) as pool:
             made = {pool.submit(self._make, part): part for part in parts}
             try:
                 for future in concurrent.futures.as_completed(made):
@@ -162,8 +159,7 @@ def _start(work, threads, log):
     process = subprocess.Popen(
         [sys.executable, "-m", "kformer.trainer.job_process"],
         env=environment(
-            KERAS_BACKEND=keras.backend.backend(),
-            **dict.fromkeys(THREAD_VARIABLES, str(threads)),
+            KERAS_BACKEND=keras.backend.backend(), **dict.fromkeys(THREAD_VARIABLES, str(threads))
         ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

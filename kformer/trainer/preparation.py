@@ -29,12 +29,7 @@ from kformer.trainer.data import (
 from kformer.trainer.resume import inherited, resume_options, stored_config, write_config
 from kformer.trainer.search import REASON
 from kformer.trainer.tokenizer import provide_tokenizer
-from kformer.training.defaults import (
-    count_steps,
-    settle_course,
-    settle_text,
-    warn_of_few_pairs,
-)
+from kformer.training.defaults import count_steps, settle_course, settle_text, warn_of_few_pairs
 from kformer.training.devices import check_updates
 from kformer.training.new_model import compile_model, describe_model, make_model
 from kformer.training.options import TrainOptions, check_options

@@ -8,12 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from kformer.saving import run_directory
-from kformer.saving.run_directory import (
-    PATH_OPTIONS,
-    PATHS_FILE,
-    file_name,
-    read_config,
-)
+from kformer.saving.run_directory import PATH_OPTIONS, PATHS_FILE, file_name, read_config
 from kformer.training.callbacks.history import number_in
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions

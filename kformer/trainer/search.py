@@ -58,10 +58,7 @@ def settle_search(path, options, train, valid, steps, report):
     translator = Translator(model, Tokenizer.load(path / "tokenizer"), base)
     lengths = train.corpus.lengths("source"), train.corpus.lengths("target").astype("int64") - 1
     choice = choose_search(
-        translator,
-        [sources[i] for i in indices],
-        [references[i] for i in indices],
-        lengths=lengths,
+        translator, [sources[i] for i in indices], [references[i] for i in indices], lengths=lengths
     )
     report(choice.reason)
     entries = {"search": dataclasses.asdict(choice.options), REASON: choice.reason}

@@ -12,14 +12,7 @@ from typing import NamedTuple
 from kformer.data.order import USUAL_SHAPES, choose_batch_tokens
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
-from kformer_options.field import (
-    GENERAL,
-    LORA,
-    NEW_MODEL,
-    NEW_TOKENIZER,
-    TEACHERS,
-    VALIDATION,
-)
+from kformer_options.field import GENERAL, LORA, NEW_MODEL, NEW_TOKENIZER, TEACHERS, VALIDATION
 from kformer_options.training import TRAINING, default_of
 from kformer_options.wording import counted
 

@@ -127,8 +127,5 @@ def _paper_rate(model_or_hidden_dim, warmup_steps, scale, accumulation_steps):
             f"the attribute `hidden_dim`, or a learning_rate, not {model_or_hidden_dim!r}."
         )
     return WarmupInverseSqrt(
-        hidden_dim,
-        warmup_steps=warmup_steps,
-        scale=scale,
-        batches_per_update=accumulation_steps,
+        hidden_dim, warmup_steps=warmup_steps, scale=scale, batches_per_update=accumulation_steps
     )

@@ -10,12 +10,7 @@ from kformer.data.order import choose_batch_tokens, default_max_shapes
 from kformer.models.config import check_packing
 from kformer.models.lora import has_adapters
 from kformer.training.callbacks.best_model import BestModel
-from kformer.training.defaults import (
-    count_steps,
-    settle_course,
-    settle_text,
-    warn_of_few_pairs,
-)
+from kformer.training.defaults import count_steps, settle_course, settle_text, warn_of_few_pairs
 from kformer.training.fitting import validated_epochs
 from kformer.training.new_model import (
     check_model_options,

@@ -8,11 +8,7 @@ import numpy as np
 from kformer.models.frozen import changing_weights
 from kformer.models.lora import merge_lora
 from kformer.saving.model_files import save_model
-from kformer.training.averages import (
-    AveragedValidation,
-    averaged_weights,
-    check_measured,
-)
+from kformer.training.averages import AveragedValidation, averaged_weights, check_measured
 from kformer.utils.checks import check_choice, check_whole
 
 # What `mode="auto"` takes of a measure.
