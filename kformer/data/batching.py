@@ -4,6 +4,7 @@ import collections
 import threading
 import typing
 
+import keras
 import numpy as np
 
 from kformer.utils.rows import round_up
@@ -14,6 +15,9 @@ SOURCE_WEIGHT, TARGET_WEIGHT = 1, 2
 BATCH_OVERHEAD = 64
 MAX_CANDIDATES = 64
 PART = 1 << 20
+# Batch shapes; JAX compiles each, which takes longer than the padding that more would save.
+USUAL_SHAPES, COMPILED_SHAPES = 8, 3
+USUAL_BATCH_TOKENS = 4096
 
 
 class Bucket(typing.NamedTuple):
@@ -34,6 +38,34 @@ class Bucket(typing.NamedTuple):
     @property
     def shape(self):
         return self.rows, self.source_length, self.target_length
+
+
+def default_max_shapes():
+    """Returns the most batch shapes: 3 on JAX, 8 on other backends."""
+    return COMPILED_SHAPES if keras.backend.backend() == "jax" else USUAL_SHAPES
+
+
+def choose_batch_tokens(num_tokens):
+    """Chooses the tokens of a batch: 4096, or less so that an epoch has 200 steps, at least 512.
+
+    Smaller batches mean more updates: on 29,000 pairs a model needs half as many epochs with 2048
+    tokens as with 4096.
+
+    Args:
+        num_tokens: int. The tokens of an epoch.
+
+    Returns:
+        The number of tokens, an int power of two, and the reason, str.
+    """
+    tokens = USUAL_BATCH_TOKENS
+    while tokens > 512 and num_tokens / tokens < 200:
+        tokens //= 2
+    if tokens == USUAL_BATCH_TOKENS:
+        return tokens, "as is usual"
+    less = f"less than the usual {USUAL_BATCH_TOKENS:,}"
+    if num_tokens / tokens < 200:
+        return tokens, f"the minimum, and {less}, as the text is short"
+    return tokens, f"{less}, so that an epoch still has at least 200 steps"
 
 
 def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, num_hosts=1):
@@ -233,19 +265,15 @@ class BatchPlan(EpochPlan):
                 source_rungs[source_lengths[span]], target_rungs[target_lengths[span]]
             )
         self.buckets, members = [], []
-        for index, (source_length, target_length) in enumerate(ladder):
+        for index, lengths in enumerate(ladder):
             pairs = np.flatnonzero(bucket_of == index).astype(np.uint32)
             if not len(pairs):
                 continue
-            batches = _num_batches(
-                len(pairs), source_length, target_length, batch_tokens, num_hosts
-            )
-            self.buckets.append(
-                Bucket(-(-len(pairs) // batches), source_length, target_length, len(pairs), batches)
-            )
+            batches = _num_batches(len(pairs), *lengths, batch_tokens, num_hosts)
+            rows = -(-len(pairs) // batches)
+            self.buckets.append(Bucket(rows, *lengths, len(pairs), batches))
             members.append(pairs)
-        self._members = members
-        self._num_hosts = num_hosts
+        self._members, self._num_hosts = members, num_hosts
         self._steps = np.repeat(
             np.arange(len(self.buckets)), [b.num_batches // num_hosts for b in self.buckets]
         )

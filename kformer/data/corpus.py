@@ -3,11 +3,10 @@
 import hashlib
 import json
 import os
-import pathlib
 
 import numpy as np
 
-from kformer.data.flat_files import damaged, open_file, read_meta
+from kformer.data.flat_files import FlatFolder
 from kformer.utils.files import entries
 
 FORMAT_VERSION = 1
@@ -19,25 +18,12 @@ ID_TYPES = {"uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
 OFFSET_TYPE = np.dtype("<u8")
 # The keys of meta.json that are attributes of a corpus.
 _ATTRIBUTES = (
-    "num_pairs",
-    "num_lines",
-    "num_too_long",
-    "num_empty",
-    "too_long_examples",
-    "empty_examples",
-    "num_source_tokens",
-    "num_target_tokens",
-    "max_length",
-    "pad_id",
-    "start_id",
-    "end_id",
-    "vocabulary_size",
-    "target_vocabulary_size",
-)
-
-
-# The files of a folder that `prepare` wrote.
-_FILES = {"meta.json", *(f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets"))}
+    "num_pairs num_lines num_too_long num_empty too_long_examples empty_examples num_source_tokens "
+    "num_target_tokens max_length pad_id start_id end_id vocabulary_size target_vocabulary_size"
+).split()
+# The files of a folder that `prepare` wrote, beside its meta.json.
+FILES = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
+_CONTENT = {"meta.json", *FILES}
 
 
 class PreparedCorpus:
@@ -74,8 +60,8 @@ class PreparedCorpus:
     """
 
     def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
-        meta = _read_meta(self.folder)
+        folder = _open_folder(folder)
+        self.folder, meta = folder.path, folder.meta
         for name in _ATTRIBUTES:
             setattr(self, name, meta[name])
         self._vocabulary = meta["vocabulary"]
@@ -84,11 +70,16 @@ class PreparedCorpus:
         self._ids, self._offsets = {}, {}
         for side in SIDES:
             id_type, count = ID_TYPES[meta[f"{side}_id_type"]], meta[f"num_{side}_tokens"]
-            self._ids[side] = open_file(self.folder, f"{side}.ids", id_type, count, meta, _REMEDY)
-            self._offsets[side] = open_file(
-                self.folder, f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1, meta, _REMEDY
-            )
-            self._check_offsets(side, count)
+            self._ids[side] = folder.open(f"{side}.ids", id_type, count)
+            self._offsets[side] = folder.open(f"{side}.offsets", OFFSET_TYPE, self.num_pairs + 1)
+            # Damaged offsets could take any amount of memory, or make empty batches.
+            last = 0
+            for begin, offsets in self._offset_parts(side):
+                if (begin == 0 and offsets[0]) or not (offsets[1:] > offsets[:-1]).all():
+                    raise folder.damaged(f"the offsets in its file '{side}.offsets' do not rise")
+                last = int(offsets[-1])
+            if last != count:
+                raise folder.damaged(f"'{side}.offsets' ends at {last} instead of {count}")
 
     @classmethod
     def load(cls, folder):
@@ -178,13 +169,9 @@ class PreparedCorpus:
             side: `"source"` or `"target"`.
             pairs: int array [n] of pair indices.
         """
-        offsets = (
-            self._offsets[side]
-            .read([(pair, 2) for pair in pairs.tolist()])
-            .reshape(-1, 2)
-            .astype(np.int64)
-        )
-        return offsets[:, 0], offsets[:, 1] - offsets[:, 0]
+        offsets = self._offsets[side].read([(pair, 2) for pair in pairs.tolist()]).astype(np.int64)
+        begins, ends = offsets.reshape(-1, 2).T
+        return begins, ends - begins
 
     def gather(self, side, pairs, shape, counts=None):
         """Returns the token ids of pairs as the rows of one padded array.
@@ -203,22 +190,6 @@ class PreparedCorpus:
         begins, lengths = self.spans(side, pairs)
         ids = self._ids[side].read(zip(begins.tolist(), lengths.tolist(), strict=True))
         return pad_sequences(ids, lengths, shape, counts, self.pad_id), lengths
-
-    def _check_offsets(self, side, num_tokens):
-        """Checks that every pair has a token, and that the last offset is the number of tokens.
-
-        Damaged offsets could take any amount of memory, or make empty batches.
-        """
-        last = 0
-        for begin, offsets in self._offset_parts(side):
-            if (begin == 0 and offsets[0]) or not (offsets[1:] > offsets[:-1]).all():
-                raise damaged(
-                    self.folder, f"the offsets in its file '{side}.offsets' do not rise", _REMEDY
-                )
-            last = int(offsets[-1])
-        if last != num_tokens:
-            fault = f"'{side}.offsets' ends at {last} instead of {num_tokens}"
-            raise damaged(self.folder, fault, _REMEDY)
 
 
 def check_fits(name, part, corpus, subword_sampling):
@@ -281,30 +252,35 @@ def is_prepared(folder):
         names = set(os.listdir(folder))
     except OSError:
         return False
-    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= _FILES
+    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= _CONTENT
 
 
 def check_replaceable(path):
     """Checks that a path, a `pathlib.Path`, has nothing, or a prepared corpus and nothing else."""
     if not path.exists():
         return
-    names = entries(path) if path.is_dir() else [path.name]
-    foreign = [name for name in names if name not in _FILES]
-    if names == ["meta.json"] and path.is_dir():  # A damaged corpus, or a file of something else.
+    names = entries(path) if path.is_dir() else []
+    foreign = [name for name in names if name not in _CONTENT]
+    if names == ["meta.json"]:  # A damaged corpus, or a file of something else.
         try:
-            _read_meta(path)
+            _open_folder(path)
         except ValueError:
             foreign = names
     if foreign or not path.is_dir():
-        content = f" (it has {foreign[0]})" if path.is_dir() else ""
+        content = f" (it has {foreign[0]})" if foreign else ""
         raise ValueError(
             f"'{path}' exists and is not a prepared corpus{content}; remove it or choose another "
             "folder, so that nothing of it is overwritten."
         )
 
 
-def _read_meta(folder):
-    return read_meta(folder, "prepared corpus", _REMEDY, FORMAT_VERSION, _is_complete)
+def id_type_for(vocabulary_size):
+    """Returns the name in `ID_TYPES` of the smallest type that holds the ids of a vocabulary."""
+    return "uint16" if vocabulary_size <= 1 << 16 else "int32"
+
+
+def _open_folder(folder):
+    return FlatFolder(folder, "prepared corpus", _REMEDY, FORMAT_VERSION, _is_complete)
 
 
 def _is_complete(meta):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kformer.data.corpus import SIDES, PreparedCorpus
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_number, check_whole
 
 # Keeps the random numbers apart from those that order the batches.
 _STREAM = 0x6E6
@@ -49,28 +49,22 @@ class MixedCorpus(PreparedCorpus):
     """
 
     def __init__(self, domain, general, share=0.5, seed=0):
-        if not 0 < share < 1:
-            raise ValueError(f"share must be above 0 and below 1, but {share} was given.")
+        check_number("share", share, above=0, below=1)
         check_whole("seed", seed, least=0)
-        sizes = ("vocabulary_size", "target_vocabulary_size")
-        names = ("_vocabulary", "pad_id", "start_id", "end_id", *sizes)
+        names = "_vocabulary pad_id start_id end_id vocabulary_size target_vocabulary_size".split()
         if any(getattr(domain, name) != getattr(general, name) for name in names):
             raise ValueError(
                 f"'{general.folder}' was prepared with another tokenizer than '{domain.folder}': "
                 "prepare both with one."
             )
         self._domain, self._general, self.share = domain, general, share
-        self._vocabulary, self.joint = domain._vocabulary, domain.joint
-        self.vocabulary_size = domain.vocabulary_size
-        self.target_vocabulary_size = domain.target_vocabulary_size
-        self.pad_id, self.start_id, self.end_id = domain.pad_id, domain.start_id, domain.end_id
+        for name in (*names, "joint"):
+            setattr(self, name, getattr(domain, name))
         self.max_length = max(domain.max_length, general.max_length)
         # A name for both texts, by which a training that resumes knows them.
         self.folder = domain.folder.with_name(f"{domain.folder.name}+{general.folder.name}")
-        self.num_too_long = domain.num_too_long + general.num_too_long
-        self.num_empty = domain.num_empty + general.num_empty
-        self.too_long_examples = domain.too_long_examples + general.too_long_examples
-        self.empty_examples = domain.empty_examples + general.empty_examples
+        for name in ("num_too_long", "num_empty", "too_long_examples", "empty_examples"):
+            setattr(self, name, getattr(domain, name) + getattr(general, name))
         self.num_general = max(1, round(domain.num_pairs * share / (1 - share)))
         self.num_pairs = self.num_lines = domain.num_pairs + self.num_general
         self._group(seed)

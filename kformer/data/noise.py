@@ -62,8 +62,9 @@ class NoisyReader:
         noise: `Noise`.
 
     Attributes:
-        noise: as given.
+        corpus, noise: as given.
         samples: bool. Whether the segmentation is resampled.
+        growth: dict of side to float. The factor by which the tokens of a side increase.
 
     Raises:
         ValueError: the corpus was prepared with another tokenizer.
@@ -83,24 +84,15 @@ class NoisyReader:
                 of_side = getattr(noise.tokenizer, "vocabulary", lambda side: None)(side)
                 self._special[side] = np.array([*special_ids, *getattr(of_side, "control_ids", ())])
         # By side: how much longer the text becomes, and how much longer most sentences become.
-        self._growth, self._stretch = {"source": 1.0, "target": 1.0}, {}
+        self.growth, self._stretch = {"source": 1.0, "target": 1.0}, {}
         for side, sampler in noise.samplers.items():
-            self._measure(side, sampler)
-
-    def _measure(self, side, sampler):
-        """Estimates from a sample how much longer the sentences of a side become."""
-        last = self.corpus.num_pairs - 1
-        pairs = np.unique(np.linspace(0, last, _SAMPLED_PAIRS).astype(np.int64))
-        pairs = self.corpus.in_epoch(pairs, 0)
-        rows = [self.corpus.ids(side, int(pair)) for pair in pairs]
-        before = np.array([len(row) for row in rows])
-        after = np.array([len(row) for row in sampler(rows, pairs)])
-        self._growth[side] = float(after.sum() / before.sum())
-        self._stretch[side] = float(np.quantile(after / before, _QUANTILE))
-
-    def growth(self, side):
-        """The factor by which the tokens of a side increase."""
-        return self._growth[side]
+            pairs = np.linspace(0, corpus.num_pairs - 1, _SAMPLED_PAIRS).astype(np.int64)
+            pairs = corpus.in_epoch(np.unique(pairs), 0)
+            rows = [corpus.ids(side, int(pair)) for pair in pairs]
+            before = np.array([len(row) for row in rows])
+            after = np.array([len(row) for row in sampler(rows, pairs)])
+            self.growth[side] = float(after.sum() / before.sum())
+            self._stretch[side] = float(np.quantile(after / before, _QUANTILE))
 
     def planned_lengths(self, side):
         """The most tokens that each pair may have on a side, uint32 array `[num_pairs]`."""

@@ -59,7 +59,3 @@ class RowsOfHost:
 
     def from_step(self, step):
         return OwnRows(self._dataset.from_step(step), *self._place)
-
-    def first_epoch(self):
-        """Returns this host's rows of the batches of epoch 0, for an evaluation."""
-        return OwnRows(self._dataset.first_epoch(), *self._place)

@@ -160,11 +160,8 @@ class PackedPlan(EpochPlan):
         rows = order[begin:end].astype(np.int64)
         begins, ends = self._row_begins[rows], self._row_begins[rows + 1]
         slots = [np.arange(*span) for span in zip(begins.tolist(), ends.tolist(), strict=True)]
-        return (
-            bucket,
-            pairs[np.concatenate([np.arange(0), *slots])],
-            (ends - begins).astype(np.int64),
-        )
+        pairs = pairs[np.concatenate([np.arange(0), *slots])]
+        return bucket, pairs, (ends - begins).astype(np.int64)
 
     def _arrange(self, epoch):
         """The pair of each slot in an epoch, and the order of the rows."""

@@ -8,12 +8,11 @@ import weakref
 
 import numpy as np
 
-from kformer.data.batching import fill_rows
+from kformer.data.batching import BatchPlan, choose_batch_tokens, default_max_shapes, fill_rows
 from kformer.data.corpus import SIDES, PreparedCorpus, check_fits
 from kformer.data.endless_batches import EndlessBatches, FirstEpoch, OneReader
 from kformer.data.noise import Noise, NoisyReader
-from kformer.data.order import BatchOrder
-from kformer.data.packing import segment_numbers
+from kformer.data.packing import PackedPlan, segment_numbers
 from kformer.data.preparation import prepare, prepare_cached
 from kformer.utils.checks import check_whole
 from kformer.utils.rows import round_up
@@ -139,9 +138,10 @@ class ParallelDataset(OneReader):
         progress=None,
         report=None,
     ):
+        # Before the long work.
         hosts = host, num_hosts, num_devices
-        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
-        noise = Noise(tokenizer, subword_sampling, word_dropout, seed)  # Before the long work.
+        self._set_order(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
+        noise = Noise(tokenizer, subword_sampling, word_dropout, seed)
         options = dict(
             max_length=max_length, num_threads=num_threads, progress=progress, report=report
         )
@@ -151,7 +151,7 @@ class ParallelDataset(OneReader):
             folder = tempfile.mkdtemp(prefix="kformer-data-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             corpus = prepare(source, target, tokenizer, pathlib.Path(folder) / "pairs", **options)
-        self._build(NoisyReader(corpus, noise), order)
+        self._build(NoisyReader(corpus, noise))
 
     @classmethod
     def from_prepared(
@@ -203,32 +203,47 @@ class ParallelDataset(OneReader):
         train = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=512)
         ```
         """
-        hosts = host, num_hosts, num_devices
-        order = BatchOrder(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
         dataset = cls.__new__(cls)
+        hosts = host, num_hosts, num_devices
+        dataset._set_order(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
         corpus = corpus if isinstance(corpus, PreparedCorpus) else PreparedCorpus.load(corpus)
         check_fits("Soft targets", soft_targets, corpus, subword_sampling)
         check_fits("Alignments", alignments, corpus, subword_sampling)
         noise = Noise(tokenizer, subword_sampling, word_dropout, seed)
         dataset._soft_targets, dataset._alignments = soft_targets, alignments
-        dataset._build(NoisyReader(corpus, noise), order)
+        dataset._build(NoisyReader(corpus, noise))
         return dataset
 
-    def _build(self, reader, order):
+    def _set_order(
+        self, batch_tokens, seed, shuffle, max_shapes, packed, host, num_hosts, num_devices
+    ):
+        """Checks and sets the options that decide which pairs are in which batch."""
         super().__init__()
+        if batch_tokens is not None:
+            batch_tokens = check_whole("batch_tokens", batch_tokens)
+        max_shapes = default_max_shapes() if max_shapes is None else max_shapes
+        max_shapes = check_whole("max_shapes", max_shapes)
+        self.batch_tokens, self.max_shapes = batch_tokens, 1 if packed else max_shapes
+        self.seed = check_whole("seed", seed, least=0)
+        self.shuffle, self.packed = bool(shuffle), bool(packed)
+        self.num_hosts = check_whole("num_hosts", num_hosts)
+        self.host = check_whole("host", host, least=0, most=self.num_hosts - 1)
+        self.num_devices = check_whole("num_devices", num_devices)
+
+    def _build(self, reader):
+        """Plans the batches."""
         self._reader = reader
         self.corpus = corpus = reader.corpus
-        order = order.for_tokens(corpus.longer_side)
-        self.batch_tokens, self.seed = order.batch_tokens, order.seed
-        self.shuffle, self.packed = bool(order.shuffle), bool(order.packed)
-        self.max_shapes = 1 if order.packed else order.max_shapes
+        self.batch_tokens = self.batch_tokens or choose_batch_tokens(corpus.longer_side)[0]
         self.subword_sampling = reader.noise.subword_sampling
         self.word_dropout = reader.noise.word_dropout
-        self.host, self.num_hosts = order.host, order.num_hosts
-        self.num_devices = order.num_devices
-        lengths = reader.planned_lengths("source"), reader.planned_lengths("target")
+        lengths = [reader.planned_lengths(side) for side in SIDES]
         self.longest = int(max(side.max() for side in lengths))
-        self._plan = order.plan(*lengths)
+        options = {"num_hosts": self.num_hosts, "seed": self.seed, "shuffle": self.shuffle}
+        if not self.packed:
+            options["max_shapes"] = self.max_shapes
+        plan = PackedPlan if self.packed else BatchPlan
+        self._plan = plan(*lengths, self.batch_tokens, **options)
         self.buckets = self._plan.buckets
         rows = [round_up(bucket.rows, self.num_devices) for bucket in self.buckets]
         self.shapes = [(n, *b.shape[1:]) for n, b in zip(rows, self.buckets, strict=True)]
@@ -239,8 +254,8 @@ class ParallelDataset(OneReader):
         # The positions of an epoch's batches: source and target.
         num_rows = np.array(rows) * [bucket.num_batches for bucket in self.buckets]
         positions = num_rows @ [bucket.shape[1:] for bucket in self.buckets]
-        self.fill = float(reader.growth("target") * self.num_tokens / positions[1])
-        self.source_fill = float(reader.growth("source") * corpus.num_source_tokens / positions[0])
+        self.fill = float(reader.growth["target"] * self.num_tokens / positions[1])
+        self.source_fill = float(reader.growth["source"] * corpus.num_source_tokens / positions[0])
         self._counts = {}
         self.epoch = 0
 
@@ -358,12 +373,10 @@ class ParallelDataset(OneReader):
         shapes = " ".join(f"{rows}x{source}x{target}" for rows, source, target in self.shapes)
         kinds = "packed into one shape" if self.packed else counted(len(self.shapes), "shape")
         left_out = f"{self.num_too_long:,} too long and {self.num_empty:,} empty left out"
-        more = 100 * (self._reader.growth("target") - 1)
-        growth = (
-            f" (and {more:.0f} % more, since the segmentation is resampled in every epoch)"
-            if self._reader.samples
-            else ""
-        )
+        growth = ""
+        if self._reader.samples:
+            more = 100 * (self._reader.growth["target"] - 1)
+            growth = f" (and {more:.0f} % more, since the segmentation is resampled in every epoch)"
         return (
             f"{counted(self.num_pairs, 'pair')} ({left_out}), "
             f"{counted(self.steps_per_epoch, 'step')} per epoch, "

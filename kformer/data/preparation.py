@@ -1,9 +1,7 @@
 """From two files of text to flat files of token ids."""
 
-import contextlib
 import hashlib
 import itertools
-import json
 import os
 import pathlib
 import tempfile
@@ -12,18 +10,20 @@ import warnings
 import numpy as np
 
 from kformer.data.corpus import (
+    FILES,
     FORMAT_VERSION,
     ID_TYPES,
     OFFSET_TYPE,
     SIDES,
     PreparedCorpus,
     check_replaceable,
+    id_type_for,
     is_prepared,
     vocabulary_fingerprint,
 )
+from kformer.data.flat_files import FlatFolderWriter
 from kformer.text.folder import fingerprint_parts
 from kformer.utils.checks import check_whole
-from kformer.utils.checksums import file_checksum, with_checksum
 from kformer.utils.files import new_folder
 from kformer.utils.lines import describe, read_chunks
 from kformer_options.names import named
@@ -88,17 +88,27 @@ def prepare(
     train = kformer.data.ParallelDataset.from_prepared(corpus, batch_tokens=512)
     ```
     """
-    check_whole("max_length", max_length, least=2)
-    for texts, side in zip((source, target), SIDES, strict=True):
-        check_readable(texts, side)
-    total = _check_counts(source, target)
+    total, _ = _check_texts(source, target, max_length)
     output = pathlib.Path(output)
     check_replaceable(output)
     with new_folder(output, replaces=True) as folder:
-        writer = _Writer(tokenizer, folder, max_length, num_threads)
-        meta = _write(source, writer, progress, total, _pairs(source, target))
-        (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-        for sentence in _left_out(meta):
+        with _Writer(tokenizer, folder, max_length, num_threads) as writer:
+            for chunk in _pairs(source, target):
+                writer.add(chunk)
+                if progress is not None:
+                    progress(writer.counts["num_lines"], total)
+        counts = writer.counts
+        if counts["num_lines"] == 0:
+            raise ValueError(f"The corpus is empty: {describe(source, 'source')} has no lines.")
+        if counts["num_pairs"] == 0:
+            raise ValueError(
+                f"No pair is left to train on: of {counted(counts['num_lines'], 'pair')}, "
+                f"{counts['num_empty']} with an empty side and {counts['num_too_long']} with more "
+                f"than {named('max_length')}={max_length} tokens on a side; check the files or "
+                f"raise {named('max_length')}."
+            )
+        writer.finish()
+        for sentence in _left_out(counts, max_length):
             _report(sentence, report)
     return PreparedCorpus.load(output)
 
@@ -122,10 +132,9 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
         FileNotFoundError: as for `prepare`.
         ValueError: as for `prepare`, or a side is an iterator, which can be read only once.
     """
-    check_whole("max_length", max_length, least=2)
-    for texts, side in zip((source, target), SIDES, strict=True):
-        check_readable(texts, side)
-        if count_lines(texts) is None:
+    counts = _check_texts(source, target, max_length)
+    for texts, side, count in zip((source, target), SIDES, counts, strict=True):
+        if count is None:
             raise ValueError(
                 f"cache_dir needs {describe(texts, side)} twice, but an iterator is read once; "
                 "give a list."
@@ -147,23 +156,27 @@ def _report(sentence, report):
         warnings.warn(sentence, stacklevel=3)
 
 
-def _check_counts(source, target):
-    """The number of lines of both sides, checked before the long work; `None` for iterators."""
+def _check_texts(source, target, max_length):
+    """Checks both sides before the long work, and returns their numbers of lines; `None` for
+    iterators.
+    """
+    check_whole("max_length", max_length, least=2)
+    for texts, side in zip((source, target), SIDES, strict=True):
+        check_readable(texts, side)
     counts = [count_lines(source), count_lines(target)]
     for texts, side, count in zip((source, target), SIDES, counts, strict=True):
         if count == 0:
             raise ValueError(f"The corpus is empty: {describe(texts, side)} has no lines.")
     if None not in counts:
-        _check_same_length(source, target, *counts)
-    return counts[0]
+        _check_same_length(source, target, counts)
+    return counts
 
 
-def _check_same_length(source, target, num_source, num_target):
-    names = describe(source, "source"), describe(target, "target")
-    check_same_length(names[0], num_source, names[1], num_target)
+def _check_same_length(source, target, counts):
+    check_same_length(describe(source, "source"), counts[0], describe(target, "target"), counts[1])
 
 
-class _Writer:
+class _Writer(FlatFolderWriter):
     """Writes the ids and offsets of both sides into a folder, chunk by chunk.
 
     Args:
@@ -172,52 +185,25 @@ class _Writer:
     """
 
     def __init__(self, tokenizer, folder, max_length, num_threads):
-        self._tokenizer, self.max_length, self._folder = tokenizer, max_length, folder
+        super().__init__(folder, FILES)
+        self._tokenizer, self._max_length = tokenizer, max_length
         self._threads = {} if num_threads is None else {"num_threads": num_threads}
-        self._vocabulary = {
-            "source": int(tokenizer.vocabulary_size),
-            "target": int(tokenizer.target_vocabulary_size),
-        }
-        self._id_types = {
-            side: "uint16" if size <= 1 << 16 else "int32"
-            for side, size in self._vocabulary.items()
-        }
+        sizes = tokenizer.vocabulary_size, tokenizer.target_vocabulary_size
+        self._vocabulary = dict(zip(SIDES, map(int, sizes), strict=True))
+        self._id_types = {side: id_type_for(size) for side, size in self._vocabulary.items()}
         # The number of special tokens of each side: a text with no more tokens is empty.
         self._bare = {side: len(self._tokenize([""], side)[0]) for side in SIDES}
         # By the keys of meta.json.
-        self.counts = {
-            "num_lines": 0,
-            "num_pairs": 0,
-            "num_too_long": 0,
-            "too_long_examples": [],
-            "num_empty": 0,
-            "empty_examples": [],
-            "num_source_tokens": 0,
-            "num_target_tokens": 0,
-        }
-
-    def __enter__(self):
-        with contextlib.ExitStack() as stack:
-            names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
-            self._files = {
-                name: stack.enter_context(open(self._folder / name, "wb")) for name in names
-            }
-            for side in SIDES:
-                np.zeros(1, OFFSET_TYPE).tofile(self._files[f"{side}.offsets"])
-            self._open = stack.pop_all()
-        return self
-
-    def __exit__(self, *exception):
-        self._open.close()
+        numbers = "num_lines num_pairs num_too_long num_empty num_source_tokens num_target_tokens"
+        self.counts = dict.fromkeys(numbers.split(), 0)
+        self.counts |= {"too_long_examples": [], "empty_examples": []}
 
     def add(self, chunk):
         """Adds pairs: a dict of side to texts."""
         flat = {side: self._flatten(self._tokenize(chunk[side], side), side) for side in SIDES}
-        lengths = {side: length for side, (_, length) in flat.items()}
-        empty = (lengths["source"] <= self._bare["source"]) | (
-            lengths["target"] <= self._bare["target"]
-        )
-        too_long = ~empty & (np.maximum(*lengths.values()) > self.max_length)
+        lengths = [length for _, length in flat.values()]
+        empty = np.logical_or(*(flat[side][1] <= self._bare[side] for side in SIDES))
+        too_long = ~empty & (np.maximum(*lengths) > self._max_length)
         counts = self.counts
         for name, which in (("empty", empty), ("too_long", too_long)):
             counts[f"num_{name}"] += int(which.sum())
@@ -227,32 +213,31 @@ class _Writer:
         keep = ~(empty | too_long)
         for side, (ids, length) in flat.items():
             ids[np.repeat(keep, length)].tofile(self._files[f"{side}.ids"])
-            begin = np.uint64(counts[f"num_{side}_tokens"])
+            begin, offsets = np.uint64(counts[f"num_{side}_tokens"]), self._files[f"{side}.offsets"]
+            if not offsets.tell():
+                np.zeros(1, OFFSET_TYPE).tofile(offsets)
             ends = np.cumsum(length[keep], dtype=np.uint64) + begin
-            ends.astype(OFFSET_TYPE).tofile(self._files[f"{side}.offsets"])
+            ends.astype(OFFSET_TYPE).tofile(offsets)
             counts[f"num_{side}_tokens"] += int(length[keep].sum())
         counts["num_lines"] += len(keep)
         counts["num_pairs"] += int(keep.sum())
 
-    def meta(self):
-        """Returns the content of `meta.json`."""
+    def finish(self):
+        """Writes `meta.json`."""
         tokenizer = self._tokenizer
         meta = {
             "format_version": FORMAT_VERSION,
             **self.counts,
             "source_id_type": self._id_types["source"],
             "target_id_type": self._id_types["target"],
-            "max_length": int(self.max_length),
+            "max_length": int(self._max_length),
             "vocabulary_size": self._vocabulary["source"],
             "target_vocabulary_size": self._vocabulary["target"],
             "vocabulary": vocabulary_fingerprint(tokenizer),
             "joint": getattr(tokenizer, "joint", len(set(self._vocabulary.values())) == 1),
-            "pad_id": int(tokenizer.pad_id),
-            "start_id": int(tokenizer.start_id),
-            "end_id": int(tokenizer.end_id),
-            "checksums": {name: file_checksum(self._folder / name) for name in self._files},
         }
-        return with_checksum(meta)
+        special = {name: int(getattr(tokenizer, name)) for name in ("pad_id", "start_id", "end_id")}
+        self.write_meta(meta | special)
 
     def _tokenize(self, texts, side):
         return self._tokenizer.tokenize(texts, side=side, special_tokens=True, **self._threads)
@@ -271,26 +256,6 @@ class _Writer:
         return flat.astype(ID_TYPES[self._id_types[side]]), lengths
 
 
-def _write(source, writer, progress, total, chunks):
-    """Writes all chunks of pairs; returns the content of `meta.json`."""
-    counts = writer.counts
-    with writer:
-        for chunk in chunks:
-            writer.add(chunk)
-            if progress is not None:
-                progress(counts["num_lines"], total)
-    if counts["num_lines"] == 0:
-        raise ValueError(f"The corpus is empty: {describe(source, 'source')} has no lines.")
-    if counts["num_pairs"] == 0:
-        raise ValueError(
-            f"No pair is left to train on: of {counted(counts['num_lines'], 'pair')}, "
-            f"{counts['num_empty']} with an empty side and {counts['num_too_long']} with more than "
-            f"{named('max_length')}={writer.max_length} tokens on a side; check the files or raise "
-            f"{named('max_length')}."
-        )
-    return writer.meta()
-
-
 def _pairs(source, target):
     """Chunks of both sides, line by line. A side that ends early is an error."""
     chunks = [
@@ -301,28 +266,26 @@ def _pairs(source, target):
     for pair in itertools.zip_longest(*chunks, fillvalue=[]):
         counts = [count + len(chunk) for count, chunk in zip(counts, pair, strict=True)]
         if counts[0] != counts[1]:
-            more = [sum(len(chunk) for chunk in chunks[i]) for i in range(2)]
-            _check_same_length(source, target, counts[0] + more[0], counts[1] + more[1])
+            more = [sum(map(len, rest)) for rest in chunks]
+            _check_same_length(source, target, np.add(counts, more).tolist())
         yield dict(zip(SIDES, pair, strict=True))
 
 
-def _left_out(meta):
+def _left_out(counts, max_length):
     """A sentence for each reason why pairs were left out."""
-    name_of_limit = named("max_length")
-    reasons = {
-        "too_long": f"more than {name_of_limit}={meta['max_length']} tokens on a side",
-        "empty": "an empty side",
-    }
-    remedies = {"too_long": f"; raise {name_of_limit} to keep them", "empty": ""}
-    for name, reason in reasons.items():
-        if count := meta[f"num_{name}"]:
-            numbers = ", ".join(map(str, meta[f"{name}_examples"]))
-            more = ", ..." if count > len(meta[f"{name}_examples"]) else ""
+    limit = named("max_length")
+    too_long = f"more than {limit}={max_length} tokens on a side"
+    for name, reason, remedy in (
+        ("too_long", too_long, f"; raise {limit} to keep them"),
+        ("empty", "an empty side", ""),
+    ):
+        if count := counts[f"num_{name}"]:
+            numbers = ", ".join(map(str, counts[f"{name}_examples"]))
+            more = ", ..." if count > len(counts[f"{name}_examples"]) else ""
             have, are, lines = ("has", "is", "line") if count == 1 else ("have", "are", "lines")
             yield (
-                f"{count:,} of {counted(meta['num_lines'], 'pair')} {have} {reason} and {are} left "
-                f"out ({lines} {numbers}{more})"
-                f"{remedies[name]}."
+                f"{count:,} of {counted(counts['num_lines'], 'pair')} {have} {reason} and {are} "
+                f"left out ({lines} {numbers}{more}){remedy}."
             )
 
 

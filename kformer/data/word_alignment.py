@@ -56,10 +56,8 @@ def align_words(sources, targets, iterations=5):
     sources, targets = _numbered(sources), _numbered(targets)
     forward = _one_way(sources, targets, iterations)
     backward = _one_way(targets, sources, iterations)
-    return [
-        _combined(there, {(i, j) for j, i in back})
-        for there, back in zip(forward, backward, strict=True)
-    ]
+    pairs = zip(forward, backward, strict=True)
+    return [_combined(there, {(i, j) for j, i in back}) for there, back in pairs]
 
 
 def alignment_error_rate(found, expected):
@@ -138,12 +136,11 @@ def read_pharaoh(path, sources=None, targets=None):
 def _numbered(texts):
     """Texts as arrays of the numbers of their words, from 1; 0 is left for no word."""
     numbers = {}
-    return [
-        np.array(
-            [numbers.setdefault(word, len(numbers) + 1) for word in split_words(text)], "int64"
-        )
-        for text in texts
-    ]
+
+    def number(word):
+        return numbers.setdefault(word, len(numbers) + 1)
+
+    return [np.array([*map(number, split_words(text))], "int64") for text in texts]
 
 
 def _one_way(sources, targets, iterations):
@@ -200,8 +197,7 @@ class _WordPairs:
         """Puts the indices of the pairs among all different ones in the place of their keys."""
         self.keys = np.searchsorted(keys, self.keys).astype("int32")
         # Only now, so that a pair never takes more than 8 bytes.
-        priors = [_prior(*lengths).ravel() for lengths in self._lengths]
-        self._prior = np.concatenate(priors)
+        self._prior = np.concatenate([_prior(*lengths).ravel() for lengths in self._lengths])
 
     def expected_counts(self, table):
         """How often each different pair is aligned, as the table expects."""

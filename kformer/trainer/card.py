@@ -85,7 +85,7 @@ def _training(run, training, part):
         with open(history, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         if rows:
-            facts = [*(_effort(training["effort"], part) if part else ()), *_facts(rows)]
+            facts = [*([_effort(training["effort"], part)] if part else []), *_facts(rows)]
             yield "## Training\n\n" + "\n".join(facts)
     yield f"Made again by:\n\n```sh\n{_command(training)}\n```"
 
@@ -93,16 +93,16 @@ def _training(run, training, part):
 def _effort(number, part):
     """What a run of several parts has, and of which part the numbers are."""
     student = "a student of teachers that were trained on the same text"
+    better = "which translated the validation set better than students of its translations"
     kinds = {
-        "forward": "a single training, which translated the validation set better than students of "
-        "its translations",
+        "forward": f"a single training, {better}",
         "student": student,
         "last": f"{student}, then trained on that text alone",
         "average": f"the mean of several last trainings of {student}",
     }
     kind = kinds[part.partition("-")[0]]
     training = "the first of them" if part == "average" else "its last training"
-    yield f"- effort {number}: {kind}; the numbers are those of {training}"
+    return f"- effort {number}: {kind}; the numbers are those of {training}"
 
 
 def _facts(rows):
@@ -110,10 +110,9 @@ def _facts(rows):
     minutes = sum(float(row["seconds"]) for row in rows) / 60
     numbers = (len(rows), "step"), (tokens, "target token"), (round(minutes), "minute")
     yield "- " + ", ".join(counted(*number) for number in numbers)
-    for name, pick in (("val_nll", min), ("val_bleu", max)):
-        values = [float(row[name]) for row in rows if row.get(name)]
-        if values:
-            measure = {"val_nll": "negative log-likelihood", "val_bleu": "BLEU (greedy)"}[name]
+    measures = ("val_nll", "negative log-likelihood", min), ("val_bleu", "BLEU (greedy)", max)
+    for name, measure, pick in measures:
+        if values := [float(row[name]) for row in rows if row.get(name)]:
             yield f"- best {measure} on the validation set: {pick(values):.4g}"
 
 
@@ -128,14 +127,12 @@ def _command(training):
             if option.default is None and not value:
                 continue  # It has no flag for "no".
             parts.append(f"--{'' if value else 'no-'}{option.flag}")
-        elif option.type is dict:
-            parts += [
-                f"--{option.flag} {shlex.quote(f'{key}={json.dumps(item)}')}"
-                for key, item in value.items()
-            ]
+            continue
+        if option.type is dict:
+            values = [f"{key}={json.dumps(item)}" for key, item in value.items()]
         else:
             values = value if option.type is list else [value]
-            parts += [f"--{option.flag} {shlex.quote(str(item))}" for item in values]
+        parts += [f"--{option.flag} {shlex.quote(str(item))}" for item in values]
     return " \\\n    ".join([*parts, "--output RUN"])
 
 
@@ -144,10 +141,8 @@ def _table(scores):
         values = [score.get(name) for name in _MEASURES] if isinstance(score, dict) else []
         kinds = (numbers.Real, numbers.Real, str, str)
         if not values or not all(map(isinstance, values, kinds)):
-            raise ValueError(
-                "Scores must be what `kformer evaluate --json` printed, but "
-                f"{shown(score)} was given."
-            )
+            expected = "what `kformer evaluate --json` printed"
+            raise ValueError(f"Scores must be {expected}, but {shown(score)} was given.")
     rows = ["| BLEU | chrF | signatures |", "|---|---|---|"]
     rows += [
         f"| {score['bleu']:.2f} | {score['chrf']:.2f} | `{score['bleu_signature']}`, "

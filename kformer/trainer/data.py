@@ -3,7 +3,7 @@
 import pathlib
 
 from kformer.data import MixedCorpus, ParallelDataset, SoftTargets, TokenAlignments, align_words
-from kformer.data.corpus import PreparedCorpus
+from kformer.data.corpus import SIDES, PreparedCorpus
 from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
@@ -42,9 +42,9 @@ def count_pairs(options):
         paths = [getattr(options, name) for name in names]
         if paths[0] is None:
             continue
-        for path, side in zip(paths, ("source", "target"), strict=True):
-            check_readable(str(path), side)
-        counts = [count_lines(str(path)) for path in paths]
+        for path, side in zip(paths, SIDES, strict=True):
+            check_readable(path, side)
+        counts = list(map(count_lines, paths))
         if 0 in counts:
             path = paths[counts.index(0)]
             raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
@@ -128,19 +128,19 @@ def data_of(train, valid, general):
     }
 
 
-def check_same_data(datasets, state, path):
+def check_same_data(data, state, path):
     """Checks that the data is the same as at the beginning of the training.
 
     Args:
-        datasets: the arguments of `data_of`.
+        data: dict, as of `data_of`, or some of its entries.
         state: `TrainingState` of the checkpoint.
         path: `pathlib.Path` of the run directory.
 
     Raises:
-        ValueError: the checkpoint has another seed or batch size than the config of the run, or was
-            validated on another set.
+        ValueError: the checkpoint has another text, seed or batch size than the config of the run
+            leads to, or was validated on another set.
     """
-    for name, now in data_of(*datasets).items():
+    for name, now in data.items():
         if (former := state.data.get(name)) == now:
             continue
         if name in ("batch_tokens", "seed"):
@@ -148,10 +148,10 @@ def check_same_data(datasets, state, path):
                 f"The training in {path} began with {name}={former}, but its config.json now leads "
                 f"to {now}: restore config.json."
             )
-        what = name.replace("_", " ")
+        what = "text" if name == "corpus" else f"{name.replace('_', ' ')} set"
         raise ValueError(
-            f"The {what} set in the files of {path} is not the one that its training began with, "
-            "so their values cannot be compared: put it back, or begin anew."
+            f"The {what} in the files of {path} is not the {what} that its training began with: "
+            "put it back, or begin anew."
         )
 
 
@@ -172,8 +172,7 @@ def check_alignments(options):
 
 
 def _sides(options):
-    names = ("source", "target")
-    return [read_lines(getattr(options, f"train_{name}"), name) for name in names]
+    return [read_lines(getattr(options, f"train_{side}"), side) for side in SIDES]
 
 
 class TextOfTraining:
@@ -195,24 +194,21 @@ class TextOfTraining:
     def __init__(self, path, options, tokenizer, max_length, reports, hosts):
         self._path, self._tokenizer, self._hosts = path, tokenizer, hosts
         self._max_length, self._reports = max_length, reports
-        self.corpus = self._prepared("training", options.train_source, options.train_target)
+        self.corpus = self._prepared("training", options, "train")
         if options.general_source is not None:
-            general = self._prepared("general", options.general_source, options.general_target)
+            general = self._prepared("general", options, "general")
             share = options.general_share or default_of("general_share")
             self.corpus = MixedCorpus(self.corpus, general, share, options.seed or 0)
             sample = f"a new sample of {general.num_pairs:,} in every epoch"
             reports.setting(f"general: {counted(self.corpus.num_general, 'pair')}, {sample}")
 
-    def _prepared(self, what, source, target):
-        text, folder = (str(source), str(target), self._tokenizer), self._path / "data"
+    def _prepared(self, what, options, split):
+        sides = (getattr(options, f"{split}_{side}") for side in SIDES)
+        text, folder = (*sides, self._tokenizer), self._path / "data"
+        progress = Progress(what="pairs prepared", name="data", report=self._reports.outcome)
+        settings = {"max_length": self._max_length, "report": self._reports.setting}
         corpus = self._hosts.first(
-            lambda: prepare_cached(
-                *text,
-                folder,
-                max_length=self._max_length,
-                report=self._reports.setting,
-                progress=Progress(what="pairs prepared", name="data", report=self._reports.outcome),
-            )
+            lambda: prepare_cached(*text, folder, progress=progress, **settings)
         )
         if self._hosts.count == 1:
             return corpus
@@ -221,22 +217,6 @@ class TextOfTraining:
         )
         self._hosts.check_same({f"{what} text": name})
         return self._hosts.each(lambda: corpus or PreparedCorpus.load(folder / name))
-
-    def check_same(self, state):
-        """Checks that the text is the same as at the beginning of the training.
-
-        Args:
-            state: `TrainingState` of the checkpoint.
-
-        Raises:
-            ValueError: it is another text. The name of the folder of a prepared text is a digest of
-                its content.
-        """
-        if self.corpus.folder.name != state.data.get("corpus"):
-            raise ValueError(
-                f"The text in the files of {self._path} is not the text that its training began "
-                "with: put it back, or begin anew."
-            )
 
     def datasets(self, options, teachers):
         """Makes the datasets for training and validation.
@@ -252,33 +232,28 @@ class TextOfTraining:
         settings = {"batch_tokens": options.batch_tokens, "packed": options.packed}
         settings["num_devices"] = devices_in_use()
         max_shapes = options.max_shapes or 1  # Packed batches all have one shape.
-        noise = {
-            "subword_sampling": options.subword_sampling,
-            "word_dropout": options.word_dropout,
-            "tokenizer": self._tokenizer,
-        }
-        if options.teachers:
-            noise["soft_targets"] = self._soft_targets(options, teachers)
-        if options.guided_alignment:
-            noise["alignments"] = self._alignments(options)
-        # The batches need a seed even if the dropout of a trained model keeps its own.
-        settings_of_training = {**noise, "max_shapes": max_shapes, "seed": options.seed or 0}
-        train = ParallelDataset.from_prepared(self.corpus, **settings, **settings_of_training)
+        train = ParallelDataset.from_prepared(
+            self.corpus,
+            max_shapes=max_shapes,
+            # The batches need a seed even if the dropout of a trained model keeps its own.
+            seed=options.seed or 0,
+            tokenizer=self._tokenizer,
+            subword_sampling=options.subword_sampling,
+            word_dropout=options.word_dropout,
+            soft_targets=self._soft_targets(options, teachers) if options.teachers else None,
+            alignments=self._alignments(options) if options.guided_alignment else None,
+            **settings,
+        )
         self._reports.outcome(f"data: {train.summary()}")
         settings |= {"max_shapes": min(max_shapes, _VALIDATION_SHAPES), "shuffle": False}
 
-        def validation(what, source, target):
-            if source is None:
+        def validation(what, split):
+            if getattr(options, f"{split}_source") is None:
                 return None
-            return ParallelDataset.from_prepared(self._prepared(what, source, target), **settings)
+            return ParallelDataset.from_prepared(self._prepared(what, options, split), **settings)
 
-        return (
-            train,
-            validation("validation", options.valid_source, options.valid_target),
-            validation(
-                "general validation", options.general_valid_source, options.general_valid_target
-            ),
-        )
+        general = validation("general validation", "general_valid")
+        return train, validation("validation", "valid"), general
 
     def _alignments(self, options):
         """The aligned tokens of the training text. Its aligned words are kept in the run, so that
@@ -312,17 +287,14 @@ class TextOfTraining:
         folder = self._path / _SOFT_TARGETS
         if teachers:
             count = f"{len(teachers)} teachers" if len(teachers) > 1 else "the teacher"
-            self._reports.setting(
-                f"teachers: asking {count} about "
-                f"{counted(self.corpus.num_target_tokens, 'token')} ..."
-            )
-            progress = Progress(
-                what="pairs looked at", name="teachers", report=self._reports.setting
-            )
+            tokens = counted(self.corpus.num_target_tokens, "token")
+            report = self._reports.setting
+            report(f"teachers: asking {count} about {tokens} ...")
+            progress = Progress(what="pairs looked at", name="teachers", report=report)
             soft_targets(teachers, self.corpus, folder, progress=progress)
-        weight = options.teacher_weight
-        self._reports.setting(
-            f"targets: {weight:g} of each is what the teachers expect, {round(1 - weight, 6):g} "
-            "the given word"
+        weight, rest = options.teacher_weight, round(1 - options.teacher_weight, 6)
+        sentence = (
+            f"targets: {weight:g} of each is what the teachers expect, {rest:g} the given word"
         )
+        self._reports.setting(sentence)
         return SoftTargets(folder, self.corpus)

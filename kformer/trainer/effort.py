@@ -21,13 +21,12 @@ import functools
 import itertools
 import math
 import shutil
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kformer.trainer.data import check_alignments, count_pairs
 from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker
-from kformer.trainer.jobs import Jobs
+from kformer.trainer.jobs import Jobs, timed
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
 from kformer.trainer.taught_text import BEAM_SIZE
 from kformer.trainer.training import locked_run
@@ -176,8 +175,10 @@ class Parts:
 
     def __init__(self, path, options, num_pairs, reports, jobs=1):
         self._folder, self._options, self._num_pairs = path / PARTS, options, num_pairs
-        self._num_jobs, self._jobs, self._report = jobs, Jobs(jobs), reports.outcome
+        self._jobs, self._report = Jobs(jobs), reports.outcome
         self._maker = PartMaker(path, options, num_pairs, reports, self._jobs)
+        self._done_file = self._folder / "done.json"
+        self._done = files.read_json(self._done_file) if self._done_file.exists() else {}
 
     def prepare(self):
         """Trains the tokenizer and measures the speed, unless that was done before."""
@@ -185,48 +186,43 @@ class Parts:
         paths = {name: getattr(self._options, name) for name in names}
         texts = {name: file_checksum(path) for name, path in paths.items() if path is not None}
         self._maker.provide_tokenizer()
-        if "speed" not in self._done():
+        if "speed" not in self._done:
             self._report("effort: measuring the speed of a training ...")
             self._note("speed", {**self._maker.measure_speed(), "checksums": texts})
-        elif self._done()["speed"]["checksums"] != texts:
+        elif self._done["speed"]["checksums"] != texts:
             raise ValueError(
                 f"The text is not that which the training in {self._folder.parent} began with: put "
                 "it back, or begin a new training in another folder."
             )
-        self._maker.measured = self._done()["speed"]
+        self._maker.measured = self._done["speed"]
         self._maker.publish_taken()  # Now that nothing is wrong with the text and the options.
 
     def run(self):
         """After `prepare`: makes each part that is not made yet. Returns the `TrainResult`."""
-        done = self._done()
-        if len(done) == 1:
+        if len(self._done) == 1:
             self._report(self._forecast())
         for stage, group in itertools.groupby(self._parts, lambda part: part.stage):
-            missing = [part for part in group if part.name not in done]
+            missing = [part for part in group if part.name not in self._done]
             begun = {part.name for part in missing if (self._folder / part.name).exists()}
-            if self._at_once(stage) > 1 and missing:
-                self._announce(missing)
-                for part, seconds in self._jobs.make(missing):
-                    self._note_time(part, seconds, begun)
-                    self._report(f"effort: {part.name} is done")
-                continue
-            for part in missing:
-                self._announce([part])
-                start = time.perf_counter()
-                part.make()
-                self._note_time(part, time.perf_counter() - start, begun)
+            is_at_once = self._at_once(stage) > 1
+            for parts in filter(None, [missing] if is_at_once else [[part] for part in missing]):
+                self._announce(parts)
+                for part, seconds in self._jobs.make(parts) if is_at_once else map(timed, parts):
+                    # What an earlier process had begun took this one less than a whole part.
+                    self._note(part.name, None if part.name in begun else round(seconds, 1))
+                    if is_at_once:
+                        self._report(f"effort: {part.name} is done")
         return self._maker.result()
 
     def _announce(self, parts):
         """Reports which parts are made now, and how much time is left."""
-        numbers = {part.name: number for number, part in enumerate(self._parts, 1)}
-        first = numbers[parts[0].name]
-        duration = _duration(self._seconds(self._parts[first - 1 :]))
+        count, index = len(self._parts), self._parts.index(parts[0])
+        duration = _duration(self._seconds(self._parts[index:]))
         if parts[1:]:
             names = ", ".join(part.name for part in parts)
-            which = f"{len(parts)} of {len(numbers)} parts ({names}), {self._num_jobs} at once"
+            which = f"{len(parts)} of {count} parts ({names}), {self._jobs.count} at once"
         else:
-            which = f"part {first} of {len(numbers)}, {parts[0].what}"
+            which = f"part {index + 1} of {count}, {parts[0].what}"
         self._report(f"effort: {which}; {duration} left")
 
     def _forecast(self):
@@ -261,9 +257,8 @@ class Parts:
                 parts.append(Part(f"{name}-{number}", which, stage, min(cost, most), part))
 
         if options.teachers_from is not None:
-            counts = {
-                name: len(list(self._folder.glob(f"{name}-*"))) for name in ("forward", "backward")
-            }
+            directions = ("forward", "backward")
+            counts = {name: len(list(self._folder.glob(f"{name}-*"))) for name in directions}
             effort, translated = effort._replace(**counts), 0  # They have translated the text.
         else:
             translated = effort.forward + effort.backward
@@ -289,8 +284,7 @@ class Parts:
 
     def _seconds(self, parts):
         """The seconds that parts take: by the measured speed, corrected by the trainings before."""
-        done = self._done()
-        speed = self._maker.measured["tokens_per_second"]
+        done, speed = self._done, self._maker.measured["tokens_per_second"]
         trained = [part for part in self._parts if part.stage in _TRAININGS and done.get(part.name)]
         expected = sum(part.cost for part in trained) / speed
         factor = sum(done[part.name] for part in trained) / expected if trained else 1.0
@@ -305,18 +299,11 @@ class Parts:
 
     def _at_once(self, stage):
         """How many parts of a stage are made at once."""
-        return self._num_jobs if stage in _TRAININGS else 1
-
-    def _done(self):
-        path = self._folder / "done.json"
-        return files.read_json(path) if path.exists() else {}
-
-    def _note_time(self, part, seconds, begun):
-        # What an earlier process had begun took this one less than a whole part.
-        self._note(part.name, None if part.name in begun else round(seconds, 1))
+        return self._jobs.count if stage in _TRAININGS else 1
 
     def _note(self, name, value):
-        files.write_json(self._folder / "done.json", {**self._done(), name: value})
+        self._done[name] = value
+        files.write_json(self._done_file, self._done)
 
 
 def _duration(seconds):

@@ -24,7 +24,7 @@ from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import without_calibration
 from kformer_options.combinations import OF_THE_MODEL, OF_THE_VALIDATION
 from kformer_options.model_folders import PARTS
-from kformer_options.training import TRAINING, default_of
+from kformer_options.training import TRAINING
 from kformer_options.wording import counted
 
 # The last training: its share of the epochs of effort 1, its share of the student's learning rate,
@@ -93,8 +93,7 @@ class PartMaker:
             number: int from 1. The teachers differ in their seeds.
         """
         options = self._shared()
-        options["seed"] = self._seed(number - 1)
-        options["epochs"] = self._epochs(share)
+        options |= {"seed": self._seed(number - 1), "epochs": self._epochs(share)}
         swapped = self._folder / "swapped-tokenizer"
         if direction == "backward":
             for split in ("train", "valid"):
@@ -131,8 +130,7 @@ class PartMaker:
         """
         options = self._shared() | self._student_text()
         if options["dropout"] is None:
-            preset = options["preset"] or default_of("preset")
-            rate, _ = choose_dropout(preset, self._num_pairs)
+            rate, _ = choose_dropout(options["preset"], self._num_pairs)
             options["dropout"] = max(_LEAST_DROPOUT, round(rate - _LESS_DROPOUT, 2))
         seen = share * self.measured["epochs"] * self._num_pairs
         options["epochs"] = max(1, round(seen / count_pairs(TrainOptions(**options))))
@@ -147,16 +145,18 @@ class PartMaker:
         options = self._shared()
         learnt = read_config(self._folder / "student")["training"]
         options |= dict.fromkeys((*OF_THE_MODEL, "precision", "dropout", "warmup_steps"))
-        options["start_from"] = self._folder / "student"
-        options["seed"] = self._seed(number)
-        options["epochs"] = self._epochs(LAST_EPOCHS)
-        options["learning_rate"] = _LAST_RATE * learnt["learning_rate"]
-        options["cooldown"] = _LAST_COOLDOWN
-        steps = options["epochs"] * self.measured["steps_per_epoch"]
+        options |= {
+            "start_from": self._folder / "student",
+            "seed": self._seed(number),
+            "epochs": self._epochs(LAST_EPOCHS),
+            "learning_rate": _LAST_RATE * learnt["learning_rate"],
+            "cooldown": _LAST_COOLDOWN,
+            "guided_alignment": self._options.guided_alignment,
+            "choose_search": False,  # The last part does that, with the time of all parts.
+        }
         if options["ema"] is None:
+            steps = options["epochs"] * self.measured["steps_per_epoch"]
             options["ema"] = choose_ema(min(steps, options["steps"] or steps))
-        options["guided_alignment"] = self._options.guided_alignment
-        options["choose_search"] = False  # The last part does that, with the time of all parts.
         self._train_part(f"last-{number}", options)
 
     def choose(self, count):
@@ -188,8 +188,8 @@ class PartMaker:
 
     def _bleu(self, run):
         sources, references = validation_lines(self._options)
-        results = Translator.load(run).translate(sources, batch_size=256)
-        translations = [result.text for result in results]
+        translator = Translator.load(run)
+        translations = [each.text for each in translator.translate(sources, batch_size=256)]
         return corpus_bleu(translations, references, suitable_tokenizer(references))
 
     def search(self, epochs):
@@ -204,9 +204,9 @@ class PartMaker:
         length = read_config(self._folder / "forward-1")["training"]["max_length"]
         train, valid = (
             ParallelDataset.from_prepared(
-                prepare_cached(*map(str, sides), tokenizer, folder, max_length=length)
+                prepare_cached(source, target, tokenizer, folder, max_length=length)
             )
-            for sides in (
+            for source, target in (
                 (options.train_source, options.train_target),
                 (options.valid_source, options.valid_target),
             )

@@ -85,5 +85,5 @@ class Interruption(keras.callbacks.Callback):
         number = self._hosts.greatest(self._signal_number or 0)
         if number:
             self._checkpoint.save()
-            self._hosts.will_end()
+            self._hosts.ends_together = True
             raise TrainingInterrupted(self._checkpoint.step, number)

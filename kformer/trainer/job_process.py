@@ -48,23 +48,20 @@ class _Channel:
         pass
 
 
-def _end_with_parent():
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def main():
     """Trains."""
+
+    def end_with_parent():
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
     channel = _Channel()
     work = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     console = Console(file=channel, force_terminal=False)
     progress = functools.partial(TrainingProgress, seconds=_SECONDS, console=console)
-    reports = Reports(
-        functools.partial(channel.send, "setting"),
-        functools.partial(channel.send, "outcome"),
-        progress if work["shows_progress"] else None,
-    )
+    sends = (functools.partial(channel.send, kind) for kind in ("setting", "outcome"))
+    reports = Reports(*sends, progress if work["shows_progress"] else None)
     try:
         with command_line_names(work["is_command"]):
             configure_machine(**work["machine"])

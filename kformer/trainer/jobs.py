@@ -25,6 +25,8 @@ from kformer_options.child_process import environment, sigterm_as_interruption
 from kformer_options.names import named, on_command_line
 from kformer_options.training import THREAD_VARIABLES
 
+# The errors of a process by their kinds.
+_ERRORS = {"error": RuntimeError, "mistake": ValueError}
 # JAX and TensorFlow take most of a GPU's memory at their start, unless these say otherwise.
 _SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
@@ -89,10 +91,10 @@ class Jobs:
         """
         self._num_waiting = len(parts)
         with sigterm_as_interruption(), concurrent.futures.ThreadPoolExecutor(self.count) as pool:
-            made = {pool.submit(self._make, part): part for part in parts}
+            futures = [pool.submit(self._make, part) for part in parts]
             try:
-                for future in concurrent.futures.as_completed(made):
-                    yield made[future], future.result()
+                for future in concurrent.futures.as_completed(futures):
+                    yield future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 with self._lock:
@@ -106,9 +108,7 @@ class Jobs:
         with self._lock:
             self._threads.count = max(1, count_cores() // min(self.count, self._num_waiting))
             self._num_waiting -= 1
-        start = time.perf_counter()
-        part.make()
-        return time.perf_counter() - start
+        return timed(part)
 
     def train(self, path, options, resume, reports):
         """Trains a run: in this process, or in another one where several trainings run at once.
@@ -136,10 +136,8 @@ class Jobs:
                     kind, value = json.loads(line)
                     if kind == "result":
                         result = TrainResult(pathlib.Path(path), *value)
-                    elif kind == "error":
-                        error = RuntimeError(value)
-                    elif kind == "mistake":
-                        error = ValueError(value)
+                    elif kind in _ERRORS:
+                        error = _ERRORS[kind](value)
                     else:
                         getattr(reports, kind)(value)
             code = process.wait()
@@ -154,13 +152,19 @@ class Jobs:
         )
 
 
+def timed(part):
+    """Makes a part, and returns it with the seconds that it took."""
+    start = time.perf_counter()
+    part.make()
+    return part, time.perf_counter() - start
+
+
 def _start(work, threads, log):
     """Starts the process of `kformer.trainer.job_process`, and writes its work to it."""
+    variables = dict.fromkeys(THREAD_VARIABLES, str(threads))
     process = subprocess.Popen(
         [sys.executable, "-m", "kformer.trainer.job_process"],
-        env=environment(
-            KERAS_BACKEND=keras.backend.backend(), **dict.fromkeys(THREAD_VARIABLES, str(threads))
-        ),
+        env=environment(KERAS_BACKEND=keras.backend.backend(), **variables),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

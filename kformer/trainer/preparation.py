@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 
 from kformer.data import ParallelDataset
-from kformer.data.order import default_max_shapes
+from kformer.data.batching import default_max_shapes
 from kformer.export import huggingface
 from kformer.export.checks import check_layers
 from kformer.models.lora import describe_lora
@@ -24,6 +24,7 @@ from kformer.trainer.data import (
     check_same_data,
     check_teachers,
     count_pairs,
+    data_of,
     load_teachers,
 )
 from kformer.trainer.resume import inherited, resume_options, stored_config, write_config
@@ -145,20 +146,12 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
     max_length = max_length if trained is None else trained.max_length
     text = TextOfTraining(path, options, tokenizer, max_length, reports, hosts)
     if state is not None:
-        text.check_same(state)
-    facts = {
-        "is_new": options.start_from is None,
-        "is_validated": options.valid_source is not None,
-        "resumed": state is not None,
-    }
-    options, reasons = settle_text(
-        options,
-        num_pairs,
-        text.corpus.longer_side,
-        is_joint=tokenizer.joint,
-        max_shapes=default_max_shapes(),
-        **facts,
-    )
+        check_same_data({"corpus": text.corpus.folder.name}, state, path)
+    facts = {"is_new": options.start_from is None, "resumed": state is not None}
+    facts["is_validated"] = options.valid_source is not None
+    batches = {"is_joint": tokenizer.joint, "max_shapes": default_max_shapes()}
+    longer_side = text.corpus.longer_side
+    options, reasons = settle_text(options, num_pairs, longer_side, **batches, **facts)
     for reason in reasons.values():
         reports.setting(reason)
     if model is None:  # Before the teachers predict, since it may be refused.
@@ -170,7 +163,7 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
     datasets = text.datasets(options, [teacher for teacher, *_ in teachers])
     del teachers  # Their memory is needed.
     if state is not None:
-        check_same_data(datasets, state, path)
+        check_same_data(data_of(*datasets), state, path)
     if options.guided_alignment:
         entries = {**entries, ALIGNMENT: guided_source(model)}
 
@@ -180,9 +173,8 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
         reports.setting(reason)
     total_steps = count_steps(options.steps, options.epochs, steps_per_epoch)
     if state is not None:
-        reports.outcome(
-            f"resume: at step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}"
-        )
+        at = f"step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}"
+        reports.outcome(f"resume: at {at}")
     else:
         compile_model(model, options, total_steps)
         if not begins:

@@ -3,7 +3,6 @@
 import csv
 import itertools
 import pathlib
-from dataclasses import asdict
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 from kformer_options.model_folders import PARTS, training_exists
 from kformer_options.names import named
-from kformer_options.training import CHANGEABLE, TEXTS, TRAINING, default_of
+from kformer_options.training import CHANGEABLE, TEXTS, TRAINING
 
 # The options of a training of several parts.
 PLAN_FILE = "plan.json"
@@ -35,12 +34,9 @@ def stored_config(path, resume):
         dict, or `None` if the folder is empty or missing, so that a new training begins.
 
     Raises:
-        NotADirectoryError: `path` is a file.
         ValueError: the folder has other files in it, or a link that leads out of it, or a training
             while `resume` is false.
     """
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{path} is a file, so no run directory can be made there.")
     if (path / "config.json").exists():
         config = read_config(path)
         for entry in path.iterdir():
@@ -147,7 +143,7 @@ def write_plan(folder, options):
         options: `TrainOptions`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    plan = {name: value for name, value in asdict(options).items() if value is not None}
+    plan = {name: value for name, value in vars(options).items() if value is not None}
     files.write_json(folder / PLAN_FILE, with_checksum(plan))
 
 
@@ -163,8 +159,8 @@ def read_plan(folder):
     Raises:
         ValueError: the file is damaged.
     """
-    file = folder / PLAN_FILE
-    return _read_options(file, TRAINING, "begin the training again in another folder")
+    remedy = "begin the training again in another folder"
+    return _read_options(folder / PLAN_FILE, TRAINING, remedy)
 
 
 def resume_options(stored, options, path):
@@ -224,8 +220,7 @@ def _with(name, value):
 
 def _with_positions(model_options, options):
     """The model options with the positions of a new model."""
-    preset = preset_config(options.get("preset") or default_of("preset"))
-    positions = preset["position_encoding"]
+    positions = preset_config(options.get("preset"))["position_encoding"]
     if options.get("made_for") == "transformers":
         positions = "sinusoidal"
     return {"position_encoding": positions, **(model_options or {})}

@@ -10,7 +10,7 @@ from kformer.trainer.jobs import check_jobs
 from kformer.trainer.training import Reports, TrainResult, train_one
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.devices import distribution
-from kformer.training.hosts import check_devices_of_hosts, join_hosts
+from kformer.training.hosts import join_hosts
 from kformer.utils.types import Path
 from kformer_options.training import TRAINING
 
@@ -98,8 +98,7 @@ def train_run(
     is_effort = has_parts(path, options)
     shared = {"devices": devices, "model_parallel": model_parallel, "hosts": hosts}
     check_jobs(jobs, is_effort, shared)
-    check_devices_of_hosts(**shared)
-    all_hosts = join_hosts(hosts, host_index, is_effort)
+    all_hosts = join_hosts(hosts, host_index, devices, model_parallel, is_effort)
     report = report or (lambda sentence: print(sentence, file=sys.stderr, flush=True))
     reports = Reports(report, report, TrainingProgress if show_progress else None)
     if not all_hosts.is_first:

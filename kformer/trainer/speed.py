@@ -4,10 +4,8 @@ import csv
 import shutil
 import statistics
 
-from kformer.data import ParallelDataset
-from kformer.data.preparation import prepare_cached
+from kformer.data import ParallelDataset, PreparedCorpus
 from kformer.saving.run_directory import read_config
-from kformer.text import Tokenizer
 from kformer.trainer.training import Reports
 from kformer.training.defaults import choose_epochs
 from kformer.utils.backend import devices_in_use
@@ -38,20 +36,10 @@ def measure_speed(run, options, train):
     # The median, since a step whose shape is new compiles.
     seconds = statistics.median(float(row["seconds"]) / int(row["target_tokens"]) for row in rows)
     settled = read_config(run)["training"]
-    corpus = prepare_cached(
-        str(options["train_source"]),
-        str(options["train_target"]),
-        Tokenizer.load(options["tokenizer"]),
-        run / "data",
-        max_length=settled["max_length"],
-    )
-    steps = ParallelDataset.from_prepared(
-        corpus,
-        batch_tokens=settled["batch_tokens"],
-        packed=settled["packed"],
-        max_shapes=settled["max_shapes"] or 1,
-        num_devices=devices_in_use(),
-    ).steps_per_epoch
+    corpus = PreparedCorpus.load(next((run / "data").glob("pairs-*")))
+    batches = {name: settled[name] for name in ("batch_tokens", "packed")}
+    batches |= {"max_shapes": settled["max_shapes"] or 1, "num_devices": devices_in_use()}
+    steps = ParallelDataset.from_prepared(corpus, **batches).steps_per_epoch
     shutil.rmtree(run, ignore_errors=True)
     return {
         "tokens_per_second": round(1 / max(seconds, 1e-9), 1),

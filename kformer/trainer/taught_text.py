@@ -45,9 +45,11 @@ class TaughtText:
         options = self._options
         sources = read_lines(options.train_source, "source")
         targets = read_lines(options.train_target, "target")
-        teachers = [
-            [self._teacher(run) for run in runs] for runs in (self._forward, self._backward)
-        ]
+
+        def teacher(run):
+            return lambda texts, others: self._translated(run, texts)
+
+        teachers = [*map(teacher, self._forward)], [*map(teacher, self._backward)]
         pairs = taught_pairs(sources, targets, *teachers, round_trips=True)
         if options.monolingual_source is not None:
             lines = _monolingual(options.monolingual_source, sources)
@@ -62,9 +64,6 @@ class TaughtText:
                 file.writelines(f"{line}\n" for line in lines)
         return len(sides[0])
 
-    def _teacher(self, run):
-        return lambda texts, others: self._translated(run, texts)
-
     def _in_turn(self, runs, texts, **options):
         """Translations of texts, of which each run translates an equal share."""
         translations = [None] * len(texts)
@@ -74,7 +73,10 @@ class TaughtText:
         return translations
 
     def _back_translated(self, texts, num_pairs):
-        kind = self._options.back_translation or choose_back_translation(num_pairs)
+        # Teachers of a small text are weak, and a beam is their best (Edunov et al. 2018,
+        # "Understanding back-translation at scale", section 5.3).
+        default = "beam" if num_pairs <= FEW_PAIRS else "sampled"
+        kind = self._options.back_translation or default
         seed = self._options.seed or 0
         options = {"sampling": True, "beam_size": 1, "seed": seed} if kind == "sampled" else {}
         sources = self._in_turn(self._backward, texts, **options)
@@ -118,21 +120,6 @@ class TaughtText:
             self._loaded = (None, None)
             self._loaded = (run, Translator.load(run))
         return self._loaded[1]
-
-
-def choose_back_translation(num_pairs):
-    """Chooses how text in the target language alone is translated back.
-
-    Args:
-        num_pairs: int. The given pairs.
-
-    Returns:
-        str: "beam" for a small text, whose teachers are weak; "sampled" for a larger one.
-
-    References:
-        Edunov et al. 2018, "Understanding back-translation at scale", section 5.3.
-    """
-    return "beam" if num_pairs <= FEW_PAIRS else "sampled"
 
 
 def _monolingual(path, lines_of_side):

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kformer.data.own_rows import RowsOfHost
+from kformer.data.own_rows import OwnRows, RowsOfHost
 from kformer.saving.model_files import zip_fault
 from kformer.saving.run_directory import finish_saving, read_config
 from kformer.trainer.callbacks import UnsavedModel, training_callbacks
@@ -110,14 +110,11 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
     is_over = state is not None and state.step >= total_steps
     if is_over:
         # The learning rate of a cooldown has come to 0, so no more steps can follow.
-        remedy = (
-            f"train the model further in another folder, with {named('start_from')}={path}"
-            if options.cooldown
-            else "give more epochs or steps to go on"
-        )
-        reports.setting(
-            f"The training has reached its end, step {total_steps:,}, already: {remedy}."
-        )
+        remedy = "give more epochs or steps to go on"
+        if options.cooldown:
+            remedy = f"train the model further in another folder, with {named('start_from')}={path}"
+        end = f"its end, step {total_steps:,}, already"
+        reports.setting(f"The training has reached {end}: {remedy}.")
     steps = options.steps
     if best.has_waited:
         steps = total_steps = state.step
@@ -125,11 +122,11 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
         hosts.first(lambda: write_config(path, options, prepared.inherited))
     batches, validation, general = prepared.train, prepared.valid, prepared.general
     if hosts.count > 1:
-        batches, validation, general = (
-            dataset and RowsOfHost(dataset, hosts.index, hosts.count)
-            for dataset in (batches, validation, general)
+        place = hosts.index, hosts.count
+        batches = RowsOfHost(batches, *place)
+        validation, general = (
+            dataset and OwnRows(dataset.first_epoch(), *place) for dataset in (validation, general)
         )
-        validation, general = (rows and rows.first_epoch() for rows in (validation, general))
     history, callbacks = training_callbacks(path, prepared, best, hosts, folder_of_host, general)
     checkpoint = callbacks[-1]
     with contextlib.ExitStack() as stack:

@@ -35,13 +35,11 @@ def swap_average(model):
     Before the first step there is none: Keras begins it with zeros.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    if not (optimizer.use_ema and optimizer.built):
+    has_average = optimizer.use_ema and optimizer.built
+    if not has_average or not keras.ops.convert_to_numpy(optimizer.iterations):
         return
-    if not keras.ops.convert_to_numpy(optimizer.iterations):
-        return
-    for variable, average in zip(
-        model.trainable_variables, optimizer._model_variables_moving_average, strict=True
-    ):
+    averages = optimizer._model_variables_moving_average
+    for variable, average in zip(model.trainable_variables, averages, strict=True):
         value = keras.ops.convert_to_numpy(variable).copy()
         variable.assign(average)
         average.assign(value)
@@ -158,9 +156,8 @@ def average_runs(runs):
         accuracy without increasing inference time".
     """
     if len(runs) < 2:
-        raise ValueError(
-            "An average of runs needs two at least; one run has checkpoints to average."
-        )
+        message = "An average of runs needs two at least; one run has checkpoints to average."
+        raise ValueError(message)
     first = []
 
     def models():
@@ -179,10 +176,8 @@ def average_runs(runs):
 def _kind(model):
     """Returns a model's configuration without the options that matter only in a training."""
     rates = getattr(getattr(model, "config", None), "rates", ())  # A model may be the user's own.
-    names_of_training = {"name", "seed", "dtype", "trainable", *FROZEN_OPTIONS, *rates}
-    return {
-        name: value for name, value in model.get_config().items() if name not in names_of_training
-    }
+    of_training = {"name", "seed", "dtype", "trainable", *FROZEN_OPTIONS, *rates}
+    return {name: value for name, value in model.get_config().items() if name not in of_training}
 
 
 def _mean(models):
@@ -195,10 +190,8 @@ def _mean(models):
     for path, model in models:
         count += 1
         # In double precision: the mean of equal numbers is that number.
-        values = [
-            keras.ops.convert_to_numpy(variable).astype("float64")
-            for variable in _float_weights(model)
-        ]
+        arrays = map(keras.ops.convert_to_numpy, _float_weights(model))
+        values = [array.astype("float64") for array in arrays]
         kind = _kind(model), [value.shape for value in values]
         if sums is None:
             sums, first, first_kind = values, path, kind

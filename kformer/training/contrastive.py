@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from kformer.layers.normalization import unit_vectors
-from kformer.utils.checks import check_above_zero
+from kformer.utils.checks import check_number
 
 # Added to the cosines with rows of padding, which so have no part in a sum of exponentials.
 _HIDDEN = -1e9
@@ -47,7 +47,7 @@ class ContrastiveLoss(keras.losses.Loss):
 
     def __init__(self, temperature=0.05, name="contrastive_loss", **kwargs):
         super().__init__(name=name, **kwargs)
-        self.temperature = check_above_zero("temperature", temperature)
+        self.temperature = check_number("temperature", temperature, above=0)
 
     def call(self, y_true, y_pred):
         is_pair = real_pairs(y_pred)
@@ -96,13 +96,8 @@ class RetrievalAccuracy(keras.metrics.Mean):
         cosines = ops.where(is_pair[None, :], pair_cosines(y_pred), -2.0)
         # Not with argmax, which would favour the first pair if all embeddings are equal.
         is_best = ops.equal(ops.diagonal(cosines), ops.max(cosines, axis=1))
-        is_alone = ops.equal(
-            ops.sum(
-                ops.cast(ops.equal(cosines, ops.max(cosines, axis=1, keepdims=True)), "int32"),
-                axis=1,
-            ),
-            1,
-        )
+        is_highest = ops.equal(cosines, ops.max(cosines, axis=1, keepdims=True))
+        is_alone = ops.equal(ops.sum(ops.cast(is_highest, "int32"), axis=1), 1)
         weight = ops.cast(is_pair, "float32")
         if sample_weight is not None:
             weight = weight * ops.reshape(ops.cast(sample_weight, "float32"), (-1,))

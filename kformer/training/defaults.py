@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from kformer.data.order import USUAL_SHAPES, choose_batch_tokens
+from kformer.data.batching import USUAL_SHAPES, choose_batch_tokens
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
 from kformer_options.field import GENERAL, LORA, NEW_MODEL, NEW_TOKENIZER, TEACHERS, VALIDATION
@@ -115,24 +115,18 @@ def settle_text(
         # with norms after the sub-layers alone.
         if not is_joint:
             reason = (
-                "norms: after the sub-layers, as the library transformers has them where each side "
-                "has a vocabulary of its own"
+                "as the library transformers has them where each side has a vocabulary of its own"
             )
-            settings.choose("norm", "post", reason)
+            settings.choose("norm", "post", f"norms: after the sub-layers, {reason}")
         if not has_positions:
             model_options = {**(options.model_options or {}), "position_encoding": "sinusoidal"}
             settings.values["model_options"] = model_options
-            positions = (
-                "positions: sinusoidal, as the library transformers has them; rotary ones learn "
-                "faster"
-            )
+            positions = "sinusoidal, as the library transformers has them; rotary ones learn faster"
     elif preset["position_encoding"] == "rope" and not has_positions:
-        positions = (
-            "positions: rotary, from which a model learns faster; model option "
-            "position_encoding=sinusoidal for the paper's"
-        )
+        positions = "rotary, from which a model learns faster; model option "
+        positions += "position_encoding=sinusoidal for the paper's"
     if positions and not resumed:
-        settings.reasons["model_options"] = positions
+        settings.reasons["model_options"] = f"positions: {positions}"
     settings.choose("norm", "pre" if preset["normalize_first"] else "post")
     dropout, reason = choose_dropout(settings["preset"], num_pairs)
     settings.choose("dropout", dropout, f"dropout: {dropout}, {reason}")
@@ -169,17 +163,15 @@ def settle_course(
     total_steps = count_steps(settings["steps"], settings["epochs"], steps_per_epoch)
     # The average moves with every batch, also if several batches make one update.
     ema = choose_ema(total_steps) if is_new else 0.0
+    why = "has fewer than 100 steps" if is_new else "begins with a trained model"
+    average = f"none, as the training {why}"
     if ema:
-        sentence = (
-            f"average: the mean of the weights over the latest {1 / (1 - ema):,.0f} steps is "
-            "validated and saved, as it translates better"
-        )
-    else:
-        why = "has fewer than 100 steps" if is_new else "begins with a trained model"
-        sentence = f"average: none, as the training {why}"
-    settings.choose("ema", ema, sentence)
+        average = f"the mean of the weights over the latest {1 / (1 - ema):,.0f} steps is "
+        average += "validated and saved, as it translates better"
+    settings.choose("ema", ema, f"average: {average}")
     total_updates = max(1, total_steps // options.accumulate)
-    settings.choose("warmup_steps", choose_warmup(total_updates))
+    # A fifth of the training, at most the paper's 4,000 steps.
+    settings.choose("warmup_steps", max(1, min(4000, total_updates // 5)))
     warmup = settings["warmup_steps"]
     fine_tuning = not is_new and options.lora_rank is None
     settings.choose("learning_rate", choose_learning_rate(hidden_dim, warmup, fine_tuning))
@@ -237,11 +229,9 @@ def describe_schedule(options, peak, warmup, hidden_dim, total_updates, is_new=T
         reasons.append(f"the warm-up is a fifth of the {step}s, at most 4,000")
     if cooldown and options.cooldown == default_of("cooldown"):
         reasons.append("the fall to 0 takes a quarter of them, in which a model gains most")
-    sentence = (
-        f"learning rate: up to {peak:.3g} at {step} {warmup:,}, then falling with the inverse "
-        f"square root of the {step}"
-    )
-    sentence += f", and to 0 over the last {cooldown:,}" if cooldown else ""
+    fall = f"falling with the inverse square root of the {step}"
+    fall += f", and to 0 over the last {cooldown:,}" if cooldown else ""
+    sentence = f"learning rate: up to {peak:.3g} at {step} {warmup:,}, then {fall}"
     return "; ".join([sentence, *reasons])
 
 
@@ -323,18 +313,6 @@ def choose_patience(steps_per_epoch, valid_every):
     if patience == PATIENCE:
         return patience, ""
     return patience, f" (at least {PATIENT_STEPS:,} steps, as an epoch has few)"
-
-
-def choose_warmup(total_steps):
-    """Chooses the warm-up: a fifth of the training, at most the paper's 4,000 steps.
-
-    Args:
-        total_steps: int. The updates of the whole training.
-
-    Returns:
-        int, at least 1.
-    """
-    return max(1, min(4000, total_steps // 5))
 
 
 def choose_learning_rate(hidden_dim, warmup_steps, fine_tuning=False):

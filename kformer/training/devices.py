@@ -10,11 +10,6 @@ from kformer_options.names import named
 from kformer_options.training import default_of
 from kformer_options.wording import counted
 
-NONE_ON_TORCH = (
-    "Keras has no training on several devices with PyTorch yet: choose the backend jax or "
-    "tensorflow, or train on one device."
-)
-
 # How a split model's weights lie on its devices, by their whole paths. What is not named (norms,
 # biases of outputs, counters) is on each of them.
 _LAYOUTS = {
@@ -76,7 +71,10 @@ def distribution(devices="all", model_parallel=1):
         check_whole("devices", devices)
     backend = keras.backend.backend()
     if backend == "torch":
-        raise ValueError(NONE_ON_TORCH)
+        raise ValueError(
+            "Keras has no training on several devices with PyTorch yet: choose the backend jax or "
+            "tensorflow, or train on one device."
+        )
     if backend == "jax":
         names = keras.distribution.list_devices()
     else:
@@ -138,11 +136,9 @@ class _SplitModel(keras.distribution.ModelParallel):
             return layout
         parts = self.device_mesh.shape[self.device_mesh.axis_names.index("model")]
         shape = variable.shape
-        axes = [None] * len(shape)
-        for axis in (layout.axes.index("model"), *range(len(shape))):
-            if shape[axis] % parts == 0:
-                axes[axis] = "model"
-                break
+        candidates = (layout.axes.index("model"), *range(len(shape)))
+        split = next((axis for axis in candidates if shape[axis] % parts == 0), None)
+        axes = ["model" if axis == split else None for axis in range(len(shape))]
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
 

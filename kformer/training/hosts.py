@@ -26,12 +26,12 @@ class Hosts:
     Attributes:
         index, count: as given.
         is_first: bool. Whether this host writes the run directory.
+        ends_together: bool. Whether all hosts end at this step.
     """
 
     def __init__(self, index=0, count=1):
         self.index, self.count = index, count
-        self.is_first = index == 0
-        self._end_together = False
+        self.is_first, self.ends_together = index == 0, False
 
     def gather(self, value):
         """The values of all hosts.
@@ -80,12 +80,13 @@ class Hosts:
         except Exception as raised:
             error = raised
         failures = self.gather(None if error is None else f"{error}")
-        if error is not None or any(failure is not None for failure in failures):
-            self._end_together = True
-            if error is not None:
-                raise error
-            host = next(host for host, failure in enumerate(failures) if failure is not None)
-            raise ValueError(f"Host {host} cannot train: {failures[host]}")
+        if error is not None:
+            self.ends_together = True
+            raise error
+        for host, failure in enumerate(failures):
+            if failure is not None:
+                self.ends_together = True
+                raise ValueError(f"Host {host} cannot train: {failure}")
         return result
 
     def first(self, work):
@@ -104,17 +105,14 @@ class Hosts:
         facts_of_hosts = self.gather(facts)
         for host, facts_of_host in enumerate(facts_of_hosts):
             for name, value in facts_of_host.items():
-                first_value = facts_of_hosts[0].get(name)
-                if value == first_value:
-                    continue
-                self._end_together = True
-                # A digest tells nothing.
-                values = f", {value} and not {first_value}"
-                values = values if len(f"{value}{first_value}") < 40 else ""
-                raise ValueError(
-                    f"Host {host} has another {name} than host 0{values}: give all hosts the same "
-                    "options, files and versions."
-                )
+                if value != (first_value := facts_of_hosts[0].get(name)):
+                    self.ends_together = True
+                    values = f", {value} and not {first_value}"
+                    values = values if len(values) < 51 else ""  # A digest tells nothing.
+                    raise ValueError(
+                        f"Host {host} has another {name} than host 0{values}: give all hosts the "
+                        "same options, files and versions."
+                    )
 
     @contextlib.contextmanager
     def together(self):
@@ -131,12 +129,8 @@ class Hosts:
                     time.sleep(seconds_of_silence() + 15)
             raise
         finally:
-            if self._end_together:
+            if self.ends_together:
                 self.part()
-
-    def will_end(self):
-        """Notes that all hosts end at this step."""
-        self._end_together = True
 
     def part(self):
         """Waits for the other hosts, and ends the connection; what follows computes alone."""
@@ -144,27 +138,9 @@ class Hosts:
             return
         import jax
 
-        self._end_together = False
+        self.ends_together = False
         keras.distribution.set_distribution(None)
         jax.distributed.shutdown()
-
-
-def check_devices_of_hosts(hosts, devices, model_parallel):
-    """Checks that a training on several hosts is given no choice of devices.
-
-    Args:
-        hosts, devices, model_parallel: as for `kformer.trainer.train_run`.
-
-    Raises:
-        ValueError: it has one.
-    """
-    if hosts and devices not in (None, "all"):
-        raise ValueError(f"All devices of each host train: leave {named('devices')} out.")
-    if hosts and model_parallel not in (None, 1):
-        raise ValueError(
-            "A model that devices share is trained on one host: leave out "
-            f"{named('model_parallel')} or {named('hosts')}."
-        )
 
 
 def check_shared(path, hosts):
@@ -190,22 +166,29 @@ def check_shared(path, hosts):
     hosts.each(check)
 
 
-def join_hosts(hosts, index, is_effort=False):
+def join_hosts(hosts, index, devices, model_parallel, is_effort):
     """Meets the other hosts of a training.
 
     Args:
         hosts: list of str, str or `None`. As for `kformer.trainer.train_run`.
         index: int or `None`. The number of this host.
-        is_effort: bool, default False. Whether the training has an effort of 2 or 3, which one host
-            alone trains.
+        devices, model_parallel: as there; hosts are given no choice of devices.
+        is_effort: bool. Whether the training has an effort of 2 or 3, which one host alone trains.
 
     Returns:
         `Hosts`.
 
     Raises:
-        ValueError: the backend is not JAX, JAX was used before in this process, or the addresses
-            and the index do not fit together.
+        ValueError: the backend is not JAX, JAX was used before in this process, or the arguments do
+            not fit together.
     """
+    if hosts and devices not in (None, "all"):
+        raise ValueError(f"All devices of each host train: leave {named('devices')} out.")
+    if hosts and model_parallel not in (None, 1):
+        raise ValueError(
+            "A model that devices share is trained on one host: leave out "
+            f"{named('model_parallel')} or {named('hosts')}."
+        )
     place = place_of_host(hosts, index)
     if place is None:
         return Hosts()
@@ -245,13 +228,8 @@ def join_hosts(hosts, index, is_effort=False):
             "the training in a new process."
         ) from error
     met = Hosts(place.index, place.count)
-    met.check_same(
-        {
-            "number of devices": jax.local_device_count(),
-            "version of Keras": keras.__version__,
-            "version of JAX": jax.__version__,
-        }
-    )
+    versions = {"version of Keras": keras.__version__, "version of JAX": jax.__version__}
+    met.check_same({"number of devices": jax.local_device_count(), **versions})
     # What has no seed of its own takes one from Keras, and must take the same everywhere.
     keras.utils.set_random_seed(met.gather(random.getrandbits(31))[0])
     return met

@@ -6,7 +6,7 @@ from keras import ops
 from kformer.models.loss_without_logits import ProjectedLoss, TokenSums
 from kformer.training.projected_loss import projected_crossentropy
 from kformer.utils.backend import sum_over_replicas
-from kformer.utils.checks import check_rate
+from kformer.utils.checks import check_number, check_rate
 
 # The default share of soft targets in the target distribution.
 TEACHER_WEIGHT = 0.8
@@ -120,9 +120,8 @@ def soft_crossentropy(logits, ids, shares):
         float32 tensor `[B, T]`.
     """
     logits, shares = ops.cast(logits, "float32"), ops.cast(shares, "float32")
-    of_classes = ops.sum(
-        shares * ops.take_along_axis(logits, ops.cast(ids, "int32"), axis=-1), axis=-1
-    )
+    of_classes = ops.take_along_axis(logits, ops.cast(ids, "int32"), axis=-1)
+    of_classes = ops.sum(shares * of_classes, axis=-1)
     uniform = 1.0 - ops.sum(shares, axis=-1)
     return ops.logsumexp(logits, axis=-1) - of_classes - uniform * ops.mean(logits, axis=-1)
 
@@ -204,19 +203,10 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
     ):
         # No reduction of Keras gives the token mean for every kind of weight: `__call__` reduces.
         super().__init__(name=name, reduction=None, dtype="float32")
-        check_rate("label_smoothing", label_smoothing)
-        if not 0 <= consistency < float("inf"):
-            raise ValueError(f"consistency must be at least 0, but {consistency} was given.")
-        if not 0 <= teacher_weight <= 1:
-            raise ValueError(f"teacher_weight must lie in [0, 1], but {teacher_weight} was given.")
-        if not 0 <= alignment_weight < float("inf"):
-            raise ValueError(
-                f"alignment_weight must be at least 0, but {alignment_weight} was given."
-            )
-        self.label_smoothing = float(label_smoothing)
-        self.consistency = float(consistency)
-        self.teacher_weight = float(teacher_weight)
-        self.alignment_weight = float(alignment_weight)
+        self.label_smoothing = check_rate("label_smoothing", label_smoothing)
+        self.consistency = check_number("consistency", consistency, at_least=0)
+        self.teacher_weight = check_number("teacher_weight", teacher_weight, at_least=0, at_most=1)
+        self.alignment_weight = check_number("alignment_weight", alignment_weight, at_least=0)
         self.pad_id = pad_id
 
     def call(self, y_true, y_pred):
@@ -306,10 +296,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         sums = projected_crossentropy(
             hidden, table, y_true, weights, self.label_smoothing, training, **options
         )
-        sums = ops.where(
-            ops.all(ops.logical_or(is_class, ops.equal(weights, 0))), sums, float("nan")
-        )
-        count = ops.sum(weights)
+        is_valid = ops.all(ops.logical_or(is_class, ops.equal(weights, 0)))
+        sums, count = ops.where(is_valid, sums, float("nan")), ops.sum(weights)
         fixed = ops.stop_gradient(sums)
         return self._mean(sums[0], count), TokenSums(fixed[1], fixed[2], ops.stop_gradient(count))
 

@@ -8,9 +8,8 @@ import keras
 
 from kformer.layers.products import set_training_products
 from kformer.utils.checks import check_choice
+from kformer_options.training import MATMUL_PRECISIONS
 from kformer_options.wording import counted
-
-PRECISIONS = ("highest", "high", "medium")
 
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -57,7 +56,7 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     keep_memory = keep_memory or _configuration.get("keep_memory", False)
     parts = [f"{backend} on {counted(count_cores(), 'CPU core')}"]
     if matmul_precision is not None:
-        check_choice("matmul_precision", matmul_precision, PRECISIONS)
+        check_choice("matmul_precision", matmul_precision, MATMUL_PRECISIONS)
         _set_precision(backend, matmul_precision)
     rounds = (
         backend != "jax"
@@ -69,9 +68,8 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     steps = ", bfloat16 in training steps" if rounds else ""
     parts.append(f"float32 products: {matmul_precision or 'default'} precision{steps}")
     if keep_memory:
-        parts.append(
-            "freed memory is kept" if _keep_memory() else "freed memory cannot be kept (no glibc)"
-        )
+        is_kept = _keep_memory()
+        parts.append(f"freed memory {'is kept' if is_kept else 'cannot be kept (no glibc)'}")
     if backend == "tensorflow":
         is_off = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0"
         parts.append(f"oneDNN {'off' if is_off else 'as TensorFlow chooses'}")
@@ -123,9 +121,8 @@ def _set_precision(backend, precision):
     elif backend == "jax":
         import jax
 
-        jax.config.update(
-            "jax_default_matmul_precision", {"medium": "default"}.get(precision, precision)
-        )
+        precision = "default" if precision == "medium" else precision
+        jax.config.update("jax_default_matmul_precision", precision)
     else:
         import tensorflow as tf
 

@@ -11,25 +11,14 @@ from kformer.models.config import check_packing
 from kformer.models.lora import enable_lora
 from kformer.training.recipe import paper_recipe
 from kformer.training.schedules import WarmupInverseSqrt
+from kformer_options.field import Option
+from kformer_options.training import default_of
 
 # Arguments that other options of a training or its tokenizer set.
-_CHOSEN_ELSEWHERE = {
-    "vocabulary_size",
-    "target_vocabulary_size",
-    "share_embeddings",
-    "max_length",
-    "pad_id",
-    "start_id",
-    "end_id",
-    "normalize_first",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "seed",
-    "dtype",
-    "name",
-    "trainable",
-}
+_CHOSEN_ELSEWHERE = (
+    "vocabulary_size target_vocabulary_size share_embeddings max_length pad_id start_id end_id "
+    "normalize_first dropout attention_dropout activation_dropout seed dtype name trainable"
+).split()
 # The names of model options with their defaults.
 MODEL_OPTIONS = {
     name: parameter.default
@@ -43,48 +32,45 @@ def preset_config(preset):
     """Returns the keyword arguments of `Transformer` in a preset.
 
     Args:
-        preset: str. The name of the preset.
+        preset: str or `None`. The name of the preset; `None` means the default.
 
     Returns:
         dict.
     """
-    return dict(PRESETS[preset].config)
+    return dict(PRESETS[preset or default_of("preset")].config)
 
 
-def check_model_options(options, preset):
-    """Checks that a model can be made with these options.
+def check_model_options(options):
+    """Checks that a model can be made with the `model_options` of a training.
 
     Args:
-        options: dict of str to value. Their names are those of `MODEL_OPTIONS`.
-        preset: str. The name of the preset that they change.
+        options: `TrainOptions`.
 
     Raises:
-        ValueError: there is no such option, or `Transformer` does not take its value.
+        ValueError: there is no such option of a model, or `Transformer` does not take its value.
     """
-    for name, value in options.items():
+    model_options = options.model_options or {}
+    if not model_options:
+        return
+    for name, value in model_options.items():
         if name not in MODEL_OPTIONS:
             raise ValueError(
                 f"There is no model option {name!r}: choose among "
                 f"{', '.join(sorted(MODEL_OPTIONS))}."
             )
         default = MODEL_OPTIONS[name]
-        for kind, what in ((bool, "true or false"), (numbers.Real, "a number")):
-            is_bool = isinstance(value, bool) and isinstance(value, kind)
-            if isinstance(default, kind) and (
-                not isinstance(value, kind) or is_bool != isinstance(default, bool)
-            ):
-                raise ValueError(
-                    f"The model option {name} must be {what}, but {value!r} was given."
-                )
+        if isinstance(default, numbers.Real):
+            kind = bool if isinstance(default, bool) else float
+            Option("", type=kind).check(value, f"The model option {name}")
     # All layers of a stack take the same options, so one of each is enough to check them.
-    sizes = {name: options.get(name, 2) for name in ("num_encoder_layers", "num_decoder_layers")}
+    names = ("num_encoder_layers", "num_decoder_layers")
+    sizes = {name: model_options.get(name, 2) for name in names}
     depths = {name: 1 for name, value in sizes.items() if isinstance(value, int) and value > 1}
     try:
-        Transformer(8, **{**preset_config(preset), **options, **depths})
+        Transformer(8, **{**preset_config(options.preset), **model_options, **depths})
     except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"No model can be made with the model options {options}: {error}"
-        ) from error
+        message = f"No model can be made with the model options {model_options}: {error}"
+        raise ValueError(message) from error
 
 
 def make_model(options, tokenizer, start):
@@ -187,14 +173,16 @@ def compile_model(model, options, total_steps):
     schedule = WarmupInverseSqrt(
         model.hidden_dim, warmup, scale=scale, batches_per_update=options.accumulate, **ending
     )
-    recipe = {
-        "label_smoothing": options.label_smoothing,
-        "clip_norm": options.clip_norm or None,
-        "ema_momentum": options.ema or None,
-        "consistency": options.consistency,
-        "accumulation_steps": options.accumulate,
-        "weight_decay": options.weight_decay,
-    }
-    if options.teachers:
-        recipe["teacher_weight"] = options.teacher_weight
-    model.compile(**paper_recipe(model, learning_rate=schedule, **recipe))
+    teaching = {"teacher_weight": options.teacher_weight} if options.teachers else {}
+    recipe = paper_recipe(
+        model,
+        learning_rate=schedule,
+        label_smoothing=options.label_smoothing,
+        clip_norm=options.clip_norm or None,
+        ema_momentum=options.ema or None,
+        consistency=options.consistency,
+        accumulation_steps=options.accumulate,
+        weight_decay=options.weight_decay,
+        **teaching,
+    )
+    model.compile(**recipe)

@@ -3,7 +3,7 @@
 from kformer.models.config import check_packing
 from kformer.training.new_model import check_model_options
 from kformer_options.combinations import check_combinations
-from kformer_options.training import TrainOptions, default_of
+from kformer_options.training import TrainOptions
 
 __all__ = ["TrainOptions", "check_options"]
 
@@ -18,7 +18,6 @@ def check_options(options):
         ValueError: an option is missing, or two options contradict each other.
     """
     check_combinations(options)
-    if options.model_options:
-        check_model_options(options.model_options, options.preset or default_of("preset"))
-        if options.packed:
-            check_packing(options.model_options)
+    check_model_options(options)
+    if options.packed:
+        check_packing(options.model_options or {})

@@ -5,7 +5,7 @@ import keras
 from kformer.training.losses import TEACHER_WEIGHT, MaskedCrossentropy
 from kformer.training.metrics import MaskedAccuracy, NegativeLogLikelihood, Perplexity
 from kformer.training.schedules import WarmupInverseSqrt
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_number, check_whole
 
 
 def paper_recipe(
@@ -78,38 +78,22 @@ def paper_recipe(
     if learning_rate is None:
         learning_rate = _paper_rate(model_or_hidden_dim, warmup_steps, scale, accumulation_steps)
     elif not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-        learning_rate = float(learning_rate)
-        if not 0 < learning_rate < float("inf"):
-            raise ValueError(
-                f"learning_rate must be a finite number above 0, but {learning_rate} was given."
-            )
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(
-            f"clip_norm must be above 0, or None for no clipping, but {clip_norm} was given."
-        )
-    if not 0 <= weight_decay < float("inf"):
-        raise ValueError(
-            f"weight_decay must be at least 0 (0 for none), but {weight_decay} was given."
-        )
-    if ema_momentum is not None and not 0 < ema_momentum < 1:
-        raise ValueError(
-            f"ema_momentum must lie in (0, 1), or be None for no average, but {ema_momentum} was "
-            "given."
-        )
-    options = {} if ema_momentum is None else {"use_ema": True, "ema_momentum": float(ema_momentum)}
-    if weight_decay:
+        learning_rate = check_number("learning_rate", learning_rate, above=0)
+    options = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
+    if clip_norm is not None:
+        note = ", or None for no clipping"
+        check_number("clip_norm", clip_norm, above=0, note=note)
+        options["global_clipnorm"] = clip_norm
+    if ema_momentum is not None:
+        limits = {"above": 0, "below": 1, "note": ", or None for no average"}
+        options["ema_momentum"] = check_number("ema_momentum", ema_momentum, **limits)
+        options["use_ema"] = True
+    if check_number("weight_decay", weight_decay, at_least=0, note=" (0 for none)"):
         options["weight_decay"] = float(weight_decay)
     if accumulation_steps > 1:
         options["gradient_accumulation_steps"] = accumulation_steps
     return {
-        "optimizer": keras.optimizers.Adam(
-            learning_rate,
-            beta_1=0.9,
-            beta_2=0.98,
-            epsilon=1e-9,
-            global_clipnorm=clip_norm,
-            **options,
-        ),
+        "optimizer": keras.optimizers.Adam(learning_rate, **options),
         "loss": MaskedCrossentropy(label_smoothing, pad_id, consistency, teacher_weight),
         "metrics": [
             NegativeLogLikelihood(pad_id=pad_id),

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from kformer.data.order import choose_batch_tokens, default_max_shapes
+from kformer.data.batching import choose_batch_tokens, default_max_shapes
 from kformer.models.config import check_packing
 from kformer.models.lora import has_adapters
 from kformer.training.callbacks.best_model import BestModel
@@ -19,7 +19,7 @@ from kformer.training.new_model import (
     preset_config,
 )
 from kformer.training.options import TrainOptions
-from kformer_options.training import TRAINING, default_of
+from kformer_options.training import TRAINING
 
 # The options that the data already has.
 _OF_THE_DATA = "batch_tokens max_shapes packed subword_sampling word_dropout max_length".split()
@@ -158,22 +158,14 @@ def recommend(train_data, validation_data=None, *, model=None, **options) -> Rec
     if has_adapters(model):
         options["lora_rank"] = model.lora[0]
     options = TrainOptions(**{**_of_the_data(train_data), **options})
-    preset = options.preset or default_of("preset")
-    if options.model_options:
-        check_model_options(options.model_options, preset)
-    sizes = preset_config(preset) | (options.model_options or {})
+    check_model_options(options)
+    sizes = preset_config(options.preset) | (options.model_options or {})
     if options.packed:
         check_packing(sizes if model is None else model.get_config())
     corpus = train_data.corpus
     facts = {"is_new": model is None, "is_validated": validation_data is not None}
-    settled = settle_text(
-        options,
-        corpus.num_lines,
-        corpus.longer_side,
-        is_joint=corpus.joint,
-        max_shapes=default_max_shapes(),
-        **facts,
-    )
+    batches = {"is_joint": corpus.joint, "max_shapes": default_max_shapes()}
+    settled = settle_text(options, corpus.num_lines, corpus.longer_side, **batches, **facts)
     hidden_dim = sizes["hidden_dim"] if model is None else model.hidden_dim
     course = settle_course(settled.options, len(train_data), hidden_dim, **facts)
     options = course.options

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_number, check_whole
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -61,18 +61,10 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         cooldown_steps=0,
         batches_per_update=1,
     ):
-        sizes = {
-            "hidden_dim": hidden_dim,
-            "warmup_steps": warmup_steps,
-            "batches_per_update": batches_per_update,
-        }
-        for name, value in sizes.items():
-            # 4000.0 is read as 4000.
-            check_whole(
-                name, int(value) if isinstance(value, float) and value.is_integer() else value
-            )
-        if not 0 < scale < float("inf"):
-            raise ValueError(f"scale must be a finite number above 0, but {scale} was given.")
+        self.hidden_dim = check_whole("hidden_dim", _whole(hidden_dim))
+        self.warmup_steps = check_whole("warmup_steps", _whole(warmup_steps))
+        self.batches_per_update = check_whole("batches_per_update", _whole(batches_per_update))
+        self.scale = check_number("scale", scale, above=0)
         if cooldown_steps and (total_steps is None or not 0 < cooldown_steps <= total_steps):
             raise ValueError(
                 f"A cooldown of {cooldown_steps} steps needs a training at least that long, but "
@@ -80,10 +72,6 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             )
         self.total_steps = None if total_steps is None else int(total_steps)
         self.cooldown_steps = int(cooldown_steps)
-        self.batches_per_update = int(batches_per_update)
-        self.hidden_dim = int(hidden_dim)
-        self.warmup_steps = int(warmup_steps)
-        self.scale = float(scale)
 
     def __call__(self, step):
         number = ops.cast(step, "float32") + 1.0
@@ -91,9 +79,8 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             number = ops.ceil(number / self.batches_per_update)
         rate = ops.minimum(ops.rsqrt(number), number * self.warmup_steps**-1.5)
         if self.cooldown_steps:
-            rate = rate * ops.clip(
-                (self.total_steps + 1.0 - number) / (self.cooldown_steps + 1.0), 0.0, 1.0
-            )
+            factor = (self.total_steps + 1.0 - number) / (self.cooldown_steps + 1.0)
+            rate = rate * ops.clip(factor, 0.0, 1.0)
         return self.scale * self.hidden_dim**-0.5 * rate
 
     def get_config(self):
@@ -105,3 +92,8 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
             "cooldown_steps": self.cooldown_steps,
             "batches_per_update": self.batches_per_update,
         }
+
+
+def _whole(value):
+    """Returns 4000 for 4000.0, and any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -7,6 +7,7 @@ import numbers
 
 import numpy as np
 
+from kformer_options.field import Option
 from kformer_options.names import named
 from kformer_options.text_files import check_same_length  # noqa: F401
 from kformer_options.wording import shown
@@ -61,27 +62,24 @@ def check_rate(name, value):
     Raises:
         ValueError: the value is not a number, or lies outside [0, 1).
     """
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < 1:
-        return float(value)
-    raise ValueError(f"{named(name)} must be in [0, 1), but {shown(value)} was given.")
+    return check_number(name, value, at_least=0, below=1)
 
 
-def check_above_zero(name, value):
-    """Checks that a number is above 0.
+def check_number(name, value, **limits):
+    """Checks that a value is a finite number within limits.
 
     Args:
-        name: str. The option's name in the message.
-        value: number.
+        name: str. What the message calls the value.
+        value: any. An int, a float or a NumPy number passes; `False` does not.
+        **limits: `at_least`, `at_most`, `above`, `below` and `note`, as of an option's `Option`.
 
     Returns:
-        The value.
+        The value as a float.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the value is not a number, or lies outside the limits.
     """
-    if not value > 0:
-        raise ValueError(f"{name} must be above 0, but {value} was given.")
-    return value
+    return float(Option("", name=name, type=float, **limits).check(value))
 
 
 def check_choice(name, value, choices):

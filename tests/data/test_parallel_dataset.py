@@ -188,7 +188,7 @@ def test_cache_dir_prepares_once(toy, pairs, tmp_path):
         ({"seed": -1}, "seed must be a whole number of at least 0"),
         ({"max_shapes": 0}, "max_shapes must be a whole number of at least 1"),
         ({"num_hosts": 0}, "num_hosts must be a whole number of at least 1"),
-        ({"num_hosts": 2, "host": 2}, "host must be below num_hosts=2"),
+        ({"num_hosts": 2, "host": 2}, "host must be a whole number from 0 to 1, but 2"),
         ({"max_length": 1}, "max_length must be a whole number of at least 2"),
     ],
 )

@@ -129,7 +129,7 @@ def test_the_target_is_a_mixture_of_teachers_and_label():
 
 
 def test_a_weight_outside_its_range_is_refused():
-    with pytest.raises(ValueError, match=r"teacher_weight must lie in \[0, 1\], but 1.5"):
+    with pytest.raises(ValueError, match=r"teacher_weight must be from 0 to 1, but 1.5"):
         MaskedCrossentropy(teacher_weight=1.5)
 
 

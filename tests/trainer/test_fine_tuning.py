@@ -104,7 +104,9 @@ def test_general_text_alone_is_resumed_and_known_again(tmp_path, files):
     valid = pathlib.Path(files["valid_source"])
     former = valid.read_text(encoding="utf-8")
     valid.write_text(former.replace("a", "e"), encoding="utf-8")
-    with pytest.raises(ValueError, match="The validation set in the files of .* is not the one"):
+    with pytest.raises(
+        ValueError, match="The validation set in the files of .* is not the validation set"
+    ):
         train_run(tmp_path / "parts", resume=True, epochs=3, **QUIET)
     valid.write_text(former, encoding="utf-8")
     with open(general["general_source"], "a", encoding="utf-8") as file:

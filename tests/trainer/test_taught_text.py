@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from kformer.trainer import taught_text
-from kformer.trainer.taught_text import TaughtText, choose_back_translation
+from kformer.trainer.taught_text import TaughtText
 from kformer.training.options import TrainOptions
 from kformer.translating.translation import Hypothesis, Translation
 
@@ -121,8 +121,6 @@ def test_text_of_the_target_language_is_sampled_or_noised(write):
         for seed in ({"seed": 1}, {"seed": 2}, {"seed": 3})
     }
     assert len(noisy) == 3 and all(source.startswith("<bt> ") for source in noisy)
-    assert choose_back_translation(200_000) == "beam"
-    assert choose_back_translation(200_001) == "sampled"
 
 
 def test_a_killed_translation_goes_on_behind_its_last_whole_line(write, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from kformer.data.order import choose_batch_tokens
+from kformer.data.batching import choose_batch_tokens
 from kformer.text.vocabulary_size import default_vocabulary_size, describe_vocabulary_size
 from kformer.training import defaults
 from kformer.training.defaults import settle_course, settle_text
@@ -46,7 +46,6 @@ def test_sizes_are_chosen_by_the_corpus():
     sizes = (29_000, 10**6, 10**7)
     assert [defaults.choose_dropout("tiny", pairs)[0] for pairs in sizes] == [0.3, 0.2, 0.1]
     assert [defaults.choose_dropout(preset, 10**7)[0] for preset in ("base", "big")] == [0.1, 0.3]
-    assert [defaults.choose_warmup(steps) for steps in (3, 1000, 10**6)] == [1, 200, 4000]
     # The paper's base and big models get the paper's rate, but none too high by a short warm-up; a
     # small model gets the bound.
     assert defaults.choose_learning_rate(512, 100) == pytest.approx(0.00125)

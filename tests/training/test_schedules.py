@@ -139,7 +139,10 @@ def test_weight_decay_is_that_of_adamw():
         ({"model_or_hidden_dim": "tiny"}, "hidden size: .* not 'tiny'"),
         ({"model_or_hidden_dim": 8, "clip_norm": 0}, "clip_norm must be above 0"),
         ({"model_or_hidden_dim": 8, "weight_decay": -0.1}, "weight_decay must be at least 0"),
-        ({"model_or_hidden_dim": 8, "ema_momentum": 1.0}, "ema_momentum must lie in"),
+        (
+            {"model_or_hidden_dim": 8, "ema_momentum": 1.0},
+            "ema_momentum must be above 0 and below 1",
+        ),
         ({"model_or_hidden_dim": 8, "learning_rate": -1}, "learning_rate must be .* -1"),
         ({"model_or_hidden_dim": 8, "label_smoothing": -0.1}, "label_smoothing must be in"),
     ],

@@ -3,6 +3,7 @@
 import keras
 
 from kformer.training.averages import AveragedValidation, averaged_weights, check_measured
+from kformer.utils.checks import check_number
 from kformer.utils.dataset_views import evaluated
 
 
@@ -51,9 +52,7 @@ class GeneralValidation(AveragedValidation):
 
     def __init__(self, dataset, share=0.5):
         super().__init__()
-        if not 0 < share < 1:
-            raise ValueError(f"share must be above 0 and below 1, but {share} was given.")
-        self.dataset, self.share = dataset, share
+        self.dataset, self.share = dataset, check_number("share", share, above=0, below=1)
 
     def on_epoch_end(self, epoch, logs=None):
         remedy = "compile the model with the metric kformer.NegativeLogLikelihood()"
@@ -65,8 +64,5 @@ class GeneralValidation(AveragedValidation):
             # Keras does not hand the callbacks of `fit` on.
             settings = {"verbose": 0, "return_dict": True, "callbacks": [StepByStep()]}
             general = model.evaluate(evaluated(self.dataset), **settings)["nll"]
-        specific = logs["val_nll"]
-        logs.update(
-            val_general_nll=general,
-            val_mixed_nll=(1 - self.share) * specific + self.share * general,
-        )
+        mixed = (1 - self.share) * logs["val_nll"] + self.share * general
+        logs.update(val_general_nll=general, val_mixed_nll=mixed)

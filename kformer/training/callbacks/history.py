@@ -108,25 +108,16 @@ class StepHistory(StepCounter):
                 "The history needs the loss of each batch: give the model a "
                 "kformer.training.LatestValue(name='batch_loss') that its compute_loss updates."
             )
-        measured = {
-            name: _shortest(value) for name, value in logs.items() if name.startswith("val_")
-        }  # By a callback before this one.
-        self._add_columns(
-            [*(f"val_{name}" for name in logs if name not in (*_NO_METRICS, *measured)), *measured]
-        )
+        # By a callback before this one.
+        measured = {name: _shortest(logs[name]) for name in logs if name.startswith("val_")}
+        trained = [f"val_{name}" for name in logs if name not in (*_NO_METRICS, *measured)]
+        self._add_columns([*trained, *measured])
         now = time.perf_counter()
         tokens = self.count_tokens(self.step) if self.count_tokens else logs.get("batch_tokens")
-        self._rows.append(
-            {
-                "step": self.step,
-                "epoch": self.epoch + 1,
-                "loss": _shortest(logs["batch_loss"]),
-                "learning_rate": set_rate(self._model),
-                "target_tokens": "" if tokens is None else int(tokens),
-                "seconds": f"{now - self._clock:.4f}",
-                **measured,
-            }
-        )
+        tokens = "" if tokens is None else int(tokens)
+        loss, seconds = _shortest(logs["batch_loss"]), f"{now - self._clock:.4f}"
+        values = self.step, self.epoch + 1, loss, set_rate(self._model), tokens, seconds
+        self._rows.append({**dict(zip(self._FIRST_COLUMNS, values, strict=True)), **measured})
         self._clock = now
         if len(self._rows) > self._ROWS_BETWEEN_WRITES:
             self._write(self._rows[:-1])  # The last row may still get validation values.

@@ -1,6 +1,7 @@
 """The progress bar of a training."""
 
 import collections
+import datetime
 import time
 
 from kformer.training.callbacks.step_counter import StepCounter
@@ -97,16 +98,13 @@ class TrainingProgress(StepCounter):
         return None if tokens is None else int(tokens) * (self.step - before)
 
     def on_epoch_end(self, epoch, logs=None):
-        shown = {
-            name: value
+        hidden = ("batch_loss", "batch_tokens", "val_batch_")
+        values = [
+            f"{name} {value:.4g}"
             for name, value in (logs or {}).items()
-            if name not in ("batch_loss", "batch_tokens")
-        }
-        shown = {name: value for name, value in shown.items() if not name.startswith("val_batch_")}
-        self._display.print(
-            f"epoch {epoch + 1}  step {self.step}  "
-            + "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
-        )
+            if not name.startswith(hidden)
+        ]
+        self._display.print("  ".join([f"epoch {epoch + 1}  step {self.step}", *values]))
 
     def on_train_end(self, logs=None):
         self.close()
@@ -114,21 +112,13 @@ class TrainingProgress(StepCounter):
     def describe(self, logs=None):
         """The loss, the speed and the time left, as text."""
         texts = [f"loss {logs['loss']:.4f}"] if logs and "loss" in logs else []
-        (start, first_step, first_tokens), (end, last_step, last_tokens) = (
-            self._marks[0],
-            self._marks[-1],
-        )
+        start, first_step, first_tokens = self._marks[0]
+        end, last_step, last_tokens = self._marks[-1]
         if end > start:
             if last_tokens is None:
                 texts.append(f"{(last_step - first_step) / (end - start):,.1f} steps/s")
             else:
                 texts.append(f"{(last_tokens - first_tokens) / (end - start):,.0f} target tokens/s")
             seconds = (self.total_steps - self.step) * (end - start) / (last_step - first_step)
-            texts.append(f"{_clock_time(max(seconds, 0))} left")
+            texts.append(f"{datetime.timedelta(seconds=round(max(seconds, 0)))} left")
         return "  ".join(texts)
-
-
-def _clock_time(seconds):
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"
