@@ -88,12 +88,11 @@ def choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes=8, n
     """
     sources, targets = _candidates(source_lengths), _candidates(target_lengths)
     num_sources, num_targets = len(sources), len(targets)
-    source_cells, target_cells = _smallest_buckets(sources), _smallest_buckets(targets)
+    source_cells = _smallest_buckets(sources) * num_targets
+    target_cells = _smallest_buckets(targets)
     histogram = np.zeros(num_sources * num_targets, np.int64)
     for span in corpus_parts(len(source_lengths)):
-        cells = (
-            source_cells[source_lengths[span]] * num_targets + target_cells[target_lengths[span]]
-        )
+        cells = source_cells[source_lengths[span]] + target_cells[target_lengths[span]]
         histogram += np.bincount(cells, minlength=len(histogram))
     # [i, j]: pairs that fit into (sources[i], targets[j])
     fitting = histogram.reshape(num_sources, num_targets).cumsum(0).cumsum(1)
@@ -185,16 +184,18 @@ def _candidates(lengths):
     return unique[np.unique(np.concatenate([even, dense]))]
 
 
-class EpochPlan:
-    """Base class of plans: an epoch's arrangement is a function of the seed and of its number.
+def random_order(bits, size):
+    """Returns a permutation, int array [size].
 
-    Raises:
-        ValueError: a pair has no tokens on a side.
+    NumPy guarantees the streams of its bit generators, but not the results of `permutation`.
     """
+    return np.argsort(bits.random_raw(size), kind="stable")
 
-    def __init__(self, lengths, seed, shuffle):
-        if not all(len(side) and side.min() for side in lengths):
-            raise ValueError("Every pair needs a token on each side, but the lengths have a 0.")
+
+class EpochPlan:
+    """Base class of plans: an epoch's arrangement is a function of the seed and of its number."""
+
+    def __init__(self, seed, shuffle):
         self._seed, self._shuffle = seed, shuffle
         self._epochs = collections.OrderedDict()
         self._lock = threading.Lock()
@@ -211,8 +212,6 @@ class EpochPlan:
             return self._epochs[epoch]
 
     def _random_bits(self, epoch):
-        # Raw bits and a stable sort: NumPy guarantees the streams of bit generators, but not the
-        # results of `permutation`.
         return np.random.PCG64(np.random.SeedSequence([self._seed, epoch]))
 
 
@@ -254,16 +253,13 @@ class BatchPlan(EpochPlan):
         seed=0,
         shuffle=True,
     ):
-        super().__init__((source_lengths, target_lengths), seed, shuffle)
+        super().__init__(seed, shuffle)
         ladder = choose_lengths(source_lengths, target_lengths, batch_tokens, max_shapes, num_hosts)
-        source_rungs, target_rungs = (
-            _smallest_buckets(lengths) for lengths in zip(*ladder, strict=True)
-        )
+        sources, targets = (_smallest_buckets(lengths) for lengths in zip(*ladder, strict=True))
         bucket_of = np.empty(len(source_lengths), np.uint16)
         for span in corpus_parts(len(bucket_of)):
-            bucket_of[span] = np.maximum(
-                source_rungs[source_lengths[span]], target_rungs[target_lengths[span]]
-            )
+            buckets = sources[source_lengths[span]], targets[target_lengths[span]]
+            bucket_of[span] = np.maximum(*buckets)
         self.buckets, members = [], []
         for index, lengths in enumerate(ladder):
             pairs = np.flatnonzero(bucket_of == index).astype(np.uint32)
@@ -274,9 +270,8 @@ class BatchPlan(EpochPlan):
             self.buckets.append(Bucket(rows, *lengths, len(pairs), batches))
             members.append(pairs)
         self._members, self._num_hosts = members, num_hosts
-        self._steps = np.repeat(
-            np.arange(len(self.buckets)), [b.num_batches // num_hosts for b in self.buckets]
-        )
+        steps = [bucket.num_batches // num_hosts for bucket in self.buckets]
+        self._steps = np.repeat(np.arange(len(self.buckets)), steps)
         self.steps_per_epoch = len(self._steps)
 
     def batch(self, step, host=0):
@@ -303,10 +298,8 @@ class BatchPlan(EpochPlan):
         members, steps = self._members, self._steps.copy()
         if self._shuffle:
             bits = self._random_bits(epoch)
-            members = [
-                pairs[np.argsort(bits.random_raw(len(pairs)), kind="stable")] for pairs in members
-            ]
-            steps = steps[np.argsort(bits.random_raw(len(steps)), kind="stable")]
+            members = [pairs[random_order(bits, len(pairs))] for pairs in members]
+            steps = steps[random_order(bits, len(steps))]
         different = np.flatnonzero(steps != steps[0])
         if len(different) and different[0] > 1:
             steps[[1, different[0]]] = steps[[different[0], 1]]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 
 import numpy as np
 
@@ -207,13 +206,11 @@ def check_fits(name, part, corpus, subword_sampling):
     if part is None:
         return
     if subword_sampling:
-        raise ValueError(
-            f"{name} belong to one segmentation of the text: leave them out, or subword_sampling."
-        )
+        remedy = "leave them out, or subword_sampling"
+        raise ValueError(f"{name} belong to one segmentation of the text: {remedy}.")
     if part.corpus.folder.resolve() != corpus.folder.resolve():
-        raise ValueError(
-            f"{name} were made for the corpus '{part.corpus.folder}', not for '{corpus.folder}'."
-        )
+        folder = part.corpus.folder
+        raise ValueError(f"{name} were made for the corpus '{folder}', not for '{corpus.folder}'.")
 
 
 def pad_sequences(ids, lengths, shape, counts, pad_id, dtype=np.int32):
@@ -244,15 +241,6 @@ def vocabulary_fingerprint(tokenizer):
         return None
     pieces = [tokenizer.vocabulary(side).pieces for side in SIDES]
     return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()[:32]
-
-
-def is_prepared(folder):
-    """Whether `prepare` wrote the folder, also when it is damaged."""
-    try:
-        names = set(os.listdir(folder))
-    except OSError:
-        return False
-    return {"meta.json", "source.offsets"} <= names or bool(names) and names <= _CONTENT
 
 
 def check_replaceable(path):

@@ -42,14 +42,11 @@ class FlatFile:
             spans: iterable of pairs (begin, count).
         """
         if not hasattr(os, "pread"):
-            return np.concatenate(
-                [self._map[begin : begin + count] for begin, count in spans] or [self._map[:0]]
-            )
+            parts = [self._map[begin : begin + count] for begin, count in spans]
+            return np.concatenate([self._map[:0], *parts])
         size = self.dtype.itemsize
-        return np.frombuffer(
-            b"".join([os.pread(self._file, count * size, begin * size) for begin, count in spans]),
-            self.dtype,
-        )
+        parts = [os.pread(self._file, count * size, begin * size) for begin, count in spans]
+        return np.frombuffer(b"".join(parts), self.dtype)
 
 
 class FlatFolder:
@@ -119,9 +116,7 @@ class FlatFolder:
 
     def damaged(self, fault):
         """Returns the error for a folder with a fault."""
-        return ValueError(
-            f"'{self.path}' is damaged: {fault}; remove the folder and {self._remedy}."
-        )
+        return ValueError(f"'{self.path}' is damaged: {fault}; remove it and {self._remedy}.")
 
 
 class FlatFolderWriter:
@@ -138,9 +133,8 @@ class FlatFolderWriter:
     def __enter__(self):
         # Not memory maps: writing to one ends the process, without an error, if the disk is full.
         with contextlib.ExitStack() as stack:
-            self._files = {
-                name: stack.enter_context(open(self._folder / name, "wb")) for name in self._names
-            }
+            files = [stack.enter_context(open(self._folder / name, "wb")) for name in self._names]
+            self._files = dict(zip(self._names, files, strict=True))
             self._open = stack.pop_all()
         return self
 

@@ -77,17 +77,16 @@ class MixedCorpus(PreparedCorpus):
         """Sorts the general pairs by length, and divides them into groups of one sample each."""
         general = self._general
         bits = np.random.PCG64(np.random.SeedSequence([int(seed), _STREAM]))
-        lengths = {side: general.lengths(side) for side in SIDES}
+        sources, targets = map(general.lengths, SIDES)
         shuffled = bits.random_raw(general.num_pairs)  # Among pairs of equal lengths.
-        order = np.lexsort((shuffled, lengths["target"], lengths["source"]))
+        order = np.lexsort((shuffled, targets, sources))
         self._order = order.astype(np.uint32)
         slots = np.arange(self.num_general + 1, dtype=np.int64)
         ends = slots * general.num_pairs // self.num_general
         self._begins, self._sizes = ends[:-1], np.maximum(np.diff(ends), 1)
         self._first = bits.random_raw(self.num_general) % self._sizes.astype(np.uint64)
-        self._longest = {
-            side: np.maximum.reduceat(lengths[side][order], self._begins) for side in SIDES
-        }
+        sides = zip(SIDES, (sources[order], targets[order]), strict=True)
+        self._longest = {side: np.maximum.reduceat(rows, self._begins) for side, rows in sides}
 
     def in_epoch(self, pairs, epoch):
         """Maps planned pairs to this epoch's pairs.
@@ -135,11 +134,9 @@ class _JoinedFiles:
         self._first, self._second = first, second
 
     def read(self, spans):
-        size = len(self._first)
-        ids = [
-            self._first.read([(begin, count)])
-            if begin < size
-            else self._second.read([(begin - size, count)])
-            for begin, count in spans
-        ]
-        return np.concatenate([self._first.read([]), *ids])
+        size, ids = len(self._first), [self._first.read([])]
+        for begin, count in spans:
+            is_first = begin < size
+            file, begin = (self._first, begin) if is_first else (self._second, begin - size)
+            ids.append(file.read([(begin, count)]))
+        return np.concatenate(ids)

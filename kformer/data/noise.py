@@ -46,9 +46,8 @@ class Noise:
         self.subword_sampling = subword_sampling or None
         self.samplers = {}
         for number, side in enumerate(SIDES if subword_sampling else ()):
-            self.samplers[side] = SubwordSampler(
-                tokenizer.vocabulary(side), subword_sampling, seed=2 * self.seed + number
-            )
+            vocabulary, side_seed = tokenizer.vocabulary(side), 2 * self.seed + number
+            self.samplers[side] = SubwordSampler(vocabulary, subword_sampling, seed=side_seed)
 
 
 class NoisyReader:
@@ -117,11 +116,8 @@ class NoisyReader:
         longest = self._longest(side, lengths)
         rows, unsampled = list(plain), np.arange(len(plain))
         for attempt in range(_ATTEMPTS):
-            keys = (
-                (np.uint64(epoch) << np.uint64(_PAIR_BITS))
-                + pairs[unsampled].astype(np.uint64) * np.uint64(_ATTEMPTS)
-                + np.uint64(attempt)
-            )
+            keys = pairs[unsampled].astype(np.uint64) * np.uint64(_ATTEMPTS) + np.uint64(attempt)
+            keys += np.uint64(epoch) << np.uint64(_PAIR_BITS)
             sampled = self.noise.samplers[side]([plain[i] for i in unsampled], keys)
             fits = np.array([len(row) for row in sampled], np.int64) <= longest[unsampled]
             for i in np.flatnonzero(fits):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kformer.data.batching import Bucket, EpochPlan, corpus_parts
+from kformer.data.batching import Bucket, EpochPlan, corpus_parts, random_order
 
 # The pairs of average length that a row holds at least. With four, greedy packing leaves a few
 # percent empty.
@@ -27,13 +27,10 @@ def choose_row_lengths(source_lengths, target_lengths):
     Returns:
         Tuple of the two ints, multiples of `LENGTH_STEP`.
     """
-    sides = [
-        (int(lengths.max()), float(lengths.mean(dtype="float64")))
-        for lengths in (source_lengths, target_lengths)
-    ]
-    pairs = max(
-        min(PAIRS_PER_ROW, len(source_lengths)), *(longest / mean for longest, mean in sides)
-    )
+    lengths = source_lengths, target_lengths
+    sides = [(int(side.max()), float(side.mean(dtype="float64"))) for side in lengths]
+    usual = min(PAIRS_PER_ROW, len(source_lengths))
+    pairs = max(usual, *(longest / mean for longest, mean in sides))
     return tuple(
         LENGTH_STEP * max(-(-longest // LENGTH_STEP), round(pairs * mean / LENGTH_STEP))
         for longest, mean in sides
@@ -117,7 +114,7 @@ class PackedPlan(EpochPlan):
     def __init__(
         self, source_lengths, target_lengths, batch_tokens, *, num_hosts=1, seed=0, shuffle=True
     ):
-        super().__init__((source_lengths, target_lengths), seed, shuffle)
+        super().__init__(seed, shuffle)
         num_pairs = len(source_lengths)
         row_lengths = choose_row_lengths(source_lengths, target_lengths)
         cell_of, cells, capacity = _cells(source_lengths, target_lengths, row_lengths)
@@ -128,9 +125,8 @@ class PackedPlan(EpochPlan):
         sizes = np.repeat([len(row) for row, _ in layout], [times for _, times in layout])
         self._row_begins = np.zeros(len(sizes) + 1, np.uint32)
         np.cumsum(sizes, out=self._row_begins[1:])
-        cell_at = np.concatenate(
-            [np.tile(row.astype(cell_of.dtype), times) for row, times in layout]
-        )
+        cells = [np.tile(row.astype(cell_of.dtype), times) for row, times in layout]
+        cell_at = np.concatenate(cells)
         # Slots and pairs, both sorted by cell: the n-th pair goes to the n-th slot.
         self._slots = np.argsort(cell_at, kind="stable").astype(np.uint32)
         self._pairs = np.argsort(cell_of, kind="stable").astype(np.uint32)
@@ -171,9 +167,9 @@ class PackedPlan(EpochPlan):
             pairs, begin = pairs.copy(), 0
             for end in self._cell_ends.tolist():
                 cell = pairs[begin:end]
-                cell[:] = cell[np.argsort(bits.random_raw(end - begin), kind="stable")]
+                cell[:] = cell[random_order(bits, end - begin)]
                 begin = end
-            order = np.argsort(bits.random_raw(self._num_rows), kind="stable").astype(np.uint32)
+            order = random_order(bits, self._num_rows).astype(np.uint32)
         by_slot = np.empty_like(pairs)
         by_slot[self._slots] = pairs
         return by_slot, order

@@ -142,9 +142,8 @@ class ParallelDataset(OneReader):
         hosts = host, num_hosts, num_devices
         self._set_order(batch_tokens, seed, shuffle, max_shapes, packed, *hosts)
         noise = Noise(tokenizer, subword_sampling, word_dropout, seed)
-        options = dict(
-            max_length=max_length, num_threads=num_threads, progress=progress, report=report
-        )
+        options = {"max_length": max_length, "num_threads": num_threads}
+        options |= {"progress": progress, "report": report}
         if cache_dir is not None:
             corpus = prepare_cached(source, target, tokenizer, cache_dir, **options)
         else:
@@ -390,9 +389,8 @@ class ParallelDataset(OneReader):
     def __getitem__(self, index):
         index = operator.index(index)
         if not 0 <= index < self.steps_per_epoch:
-            raise IndexError(
-                f"Item {index} is not in an epoch of {counted(self.steps_per_epoch, 'step')}."
-            )
+            steps = counted(self.steps_per_epoch, "step")
+            raise IndexError(f"Item {index} is not in an epoch of {steps}.")
         return self.batch_at(self.epoch * self.steps_per_epoch + index)
 
     def on_epoch_end(self):

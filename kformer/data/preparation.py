@@ -18,7 +18,6 @@ from kformer.data.corpus import (
     PreparedCorpus,
     check_replaceable,
     id_type_for,
-    is_prepared,
     vocabulary_fingerprint,
 )
 from kformer.data.flat_files import FlatFolderWriter
@@ -140,7 +139,7 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
                 "give a list."
             )
     folder = pathlib.Path(cache_dir) / prepared_name(source, target, tokenizer, max_length)
-    if is_prepared(folder):
+    if folder.exists():
         try:
             return PreparedCorpus.load(folder)
         except (ValueError, FileNotFoundError) as error:
@@ -258,10 +257,8 @@ class _Writer(FlatFolderWriter):
 
 def _pairs(source, target):
     """Chunks of both sides, line by line. A side that ends early is an error."""
-    chunks = [
-        read_chunks(texts, side, CHUNK_LINES)
-        for texts, side in zip((source, target), SIDES, strict=True)
-    ]
+    sides = zip((source, target), SIDES, strict=True)
+    chunks = [read_chunks(texts, side, CHUNK_LINES) for texts, side in sides]
     counts = [0, 0]
     for pair in itertools.zip_longest(*chunks, fillvalue=[]):
         counts = [count + len(chunk) for count, chunk in zip(counts, pair, strict=True)]

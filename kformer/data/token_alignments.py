@@ -93,9 +93,8 @@ class TokenAlignments:
             begins = np.cumsum(lengths) - lengths
             # Where each pair begins in its row.
             shift[side] = (begins - np.repeat(begins[is_first], counts[counts > 0]))[owners]
-        alignment[
-            rows[owners], shift["target"] + links[:, 0] + 1, shift["source"] + links[:, 1]
-        ] = 1
+        targets, sources = shift["target"] + links[:, 0] + 1, shift["source"] + links[:, 1]
+        alignment[rows[owners], targets, sources] = 1
         return {"alignment": alignment / np.maximum(alignment.sum(axis=-1, keepdims=True), 1)}
 
 
@@ -106,10 +105,8 @@ def _links(corpus, tokenizer, sources, targets, alignments):
     for begin in range(0, len(sources), _CHUNK):
         span = slice(begin, begin + _CHUNK)
         texts = sources[span], targets[span]
-        rows = [
-            tokenizer.tokenize(lines, side=side, special_tokens=True)
-            for lines, side in zip(texts, SIDES, strict=True)
-        ]
+        sides = zip(texts, SIDES, strict=True)
+        rows = [tokenizer.tokenize(text, side=side, special_tokens=True) for text, side in sides]
         for *ids, source, target, alignment in zip(*rows, *texts, alignments[span], strict=True):
             # The corpus left pairs out and kept the others in order. Equal ids are kept or left out
             # alike, so the next equal pair is the right one.
@@ -119,9 +116,9 @@ def _links(corpus, tokenizer, sources, targets, alignments):
             ):
                 continue
             pair += 1
+            sides = zip(find, ids, (source, target), strict=True)
             words = [
-                _tokens_of_words(one(tokens, split_words(text)))
-                for one, tokens, text in zip(find, ids, (source, target), strict=True)
+                _tokens_of_words(each(tokens, split_words(text))) for each, tokens, text in sides
             ]
             yield _token_links(alignment, *words)
 
@@ -136,9 +133,6 @@ def _tokens_of_words(ranges):
 
 
 def _token_links(alignment, source_tokens, target_tokens):
-    links = {
-        link
-        for i, j in alignment
-        for link in itertools.product(target_tokens.get(j, ()), source_tokens.get(i, ()))
-    }
+    tokens = ((target_tokens.get(j, ()), source_tokens.get(i, ())) for i, j in alignment)
+    links = {link for sides in tokens for link in itertools.product(*sides)}
     return np.array(sorted(links), np.uint16).reshape(-1, 2)

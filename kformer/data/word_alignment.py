@@ -216,11 +216,9 @@ class _WordPairs:
         best = np.flatnonzero(values == most)
         first = np.searchsorted(best, self._starts)  # of each target word
         chosen = (best[first] - self._starts).tolist()  # 0 is none
-        ends = np.cumsum([0] + [n for _, n in self._lengths])
-        return [
-            [(i - 1, j) for j, i in enumerate(chosen[start:end]) if i]
-            for start, end in itertools.pairwise(ends)
-        ]
+        spans = itertools.pairwise(np.cumsum([0] + [n for _, n in self._lengths]))
+        targets = (chosen[start:end] for start, end in spans)  # of each sentence
+        return [[(i - 1, j) for j, i in enumerate(words) if i] for words in targets]
 
 
 def _prior(num_source, num_target):

@@ -55,15 +55,19 @@ def freeze_layers(model, frozen_layers=(), trainable_layers=()):
             item.trainable = True
 
 
-def changing_weights(model):
-    """The weights that a training changes: those that train, and statistics such as moving means.
+def weight_values(model):
+    """Returns copies of the weights that a training changes, a list of NumPy arrays."""
+    return [keras.ops.convert_to_numpy(weight).copy() for weight in _changing_weights(model)]
 
-    Args:
-        model: a built Keras model.
 
-    Returns:
-        List of variables with float values.
-    """
+def assign_weights(model, values):
+    """Gives a model the weights that `weight_values` returned."""
+    for weight, value in zip(_changing_weights(model), values, strict=True):
+        weight.assign(value)
+
+
+def _changing_weights(model):
+    """The float weights that train, and statistics such as moving means."""
     frozen = {id(weight) for weight in _layers_and_weights(model)[1] if not weight.trainable}
     return [
         weight

@@ -80,37 +80,27 @@ def training_callbacks(path, prepared, best, hosts, folder_of_host, general):
     is_first = hosts.is_first
     if not is_first and state is not None:
         shutil.copy(path / "history.csv", folder_of_host)
-    history = StepHistory(
-        path if is_first else folder_of_host,
-        resume_from=state,
-        count_tokens=lambda step: train.count_tokens(step - 1),
-    )
-    checkpoint = (Checkpoint if is_first else _UnsavedCheckpoint)(
-        path,
-        every=options.checkpoint_every,
-        keep=options.keep,
-        resume_from=state,
-        history=history,
-        data=data_of(train, prepared.valid, prepared.general),
-    )
+
+    def count_tokens(step):
+        return train.count_tokens(step - 1)
+
+    history = StepHistory(path if is_first else folder_of_host, state, count_tokens)
+    kind = Checkpoint if is_first else _UnsavedCheckpoint
+    data = data_of(train, prepared.valid, prepared.general)
+    checkpoint = kind(path, options.checkpoint_every, options.keep, state, history, data)
     callbacks = [history, _Divergence(history, options), best, checkpoint]
     if devices_in_use() > 1:
         callbacks.insert(0, StepByStep())
     log_dir = options.log_dir if is_first else None
     if log_dir:
-        count = history.count_tokens
-        callbacks.insert(0, TensorBoardLog(log_dir, resume_from=state, count_tokens=count))
+        log = TensorBoardLog(log_dir, resume_from=state, count_tokens=count_tokens)
+        callbacks.insert(0, log)
     if general is not None:
         callbacks.insert(0, GeneralValidation(general, options.general_share))
     measures = options.quality_every or (options.log_dir and options.valid_source)
     if options.select == "bleu" or measures:
-        quality = TranslationQuality(
-            Tokenizer.load(path / "tokenizer"),
-            *validation_lines(options),
-            every=options.quality_every,
-            epochs=options.valid_every,
-            log_dir=log_dir,
-            resume_from=state,
-        )
+        texts = Tokenizer.load(path / "tokenizer"), *validation_lines(options)
+        intervals = {"every": options.quality_every, "epochs": options.valid_every}
+        quality = TranslationQuality(*texts, **intervals, log_dir=log_dir, resume_from=state)
         callbacks.insert(0, quality)
     return history, callbacks

@@ -54,10 +54,8 @@ def model_card(
     )
     if imported := config.get("imported"):
         origin = ", revision ".join(filter(None, map(imported.get, ("name", "revision"))))
-        parts.append(
-            f"## Origin\n\nThe weights are those of {origin}, and were trained further "
-            "if a training follows."
-        )
+        weights = f"The weights are those of {origin}"
+        parts.append(f"## Origin\n\n{weights}, and were trained further if a training follows.")
     if isinstance(training := config.get("training"), dict):
         parts += _training(run, training, config.get("part"))
     if scores:

@@ -206,17 +206,14 @@ class TextOfTraining:
         sides = (getattr(options, f"{split}_{side}") for side in SIDES)
         text, folder = (*sides, self._tokenizer), self._path / "data"
         progress = Progress(what="pairs prepared", name="data", report=self._reports.outcome)
-        settings = {"max_length": self._max_length, "report": self._reports.setting}
-        corpus = self._hosts.first(
-            lambda: prepare_cached(*text, folder, progress=progress, **settings)
-        )
-        if self._hosts.count == 1:
+        settings = {"report": self._reports.setting, "progress": progress}
+        length, hosts = self._max_length, self._hosts
+        corpus = hosts.first(lambda: prepare_cached(*text, folder, max_length=length, **settings))
+        if hosts.count == 1:
             return corpus
-        name = self._hosts.each(
-            lambda: corpus.folder.name if corpus else prepared_name(*text, self._max_length)
-        )
-        self._hosts.check_same({f"{what} text": name})
-        return self._hosts.each(lambda: corpus or PreparedCorpus.load(folder / name))
+        name = hosts.each(lambda: corpus.folder.name if corpus else prepared_name(*text, length))
+        hosts.check_same({f"{what} text": name})
+        return hosts.each(lambda: corpus or PreparedCorpus.load(folder / name))
 
     def datasets(self, options, teachers):
         """Makes the datasets for training and validation.
@@ -293,8 +290,6 @@ class TextOfTraining:
             progress = Progress(what="pairs looked at", name="teachers", report=report)
             soft_targets(teachers, self.corpus, folder, progress=progress)
         weight, rest = options.teacher_weight, round(1 - options.teacher_weight, 6)
-        sentence = (
-            f"targets: {weight:g} of each is what the teachers expect, {rest:g} the given word"
-        )
-        self._reports.setting(sentence)
+        shares = f"{weight:g} of each is what the teachers expect, {rest:g} the given word"
+        self._reports.setting(f"targets: {shares}")
         return SoftTargets(folder, self.corpus)

@@ -89,19 +89,6 @@ class Part(NamedTuple):
     make: Callable[[], object]
 
 
-def has_parts(path, options):
-    """Whether a training is made of parts, or the one that is there already.
-
-    Args:
-        path: `pathlib.Path` of the run directory.
-        options: dict of the options that are set.
-
-    Returns:
-        bool.
-    """
-    return (options.get("effort") or 1) != 1 or (path / PARTS / PLAN_FILE).exists()
-
-
 def train_effort(path, options, resume, reports, jobs=1):
     """Trains by an effort of 2 or 3, or resumes such a training.
 

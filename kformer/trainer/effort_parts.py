@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 from kformer.data import ParallelDataset
+from kformer.data.corpus import SIDES
 from kformer.data.preparation import prepare_cached
 from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
@@ -32,6 +33,7 @@ from kformer_options.wording import counted
 LAST_EPOCHS, _LAST_RATE, _LAST_COOLDOWN = 8 / 28, 0.6, 0.5
 # A student sees more texts than its teachers did, so it needs less dropout.
 _LESS_DROPOUT, _LEAST_DROPOUT = 0.2, 0.1
+_SPLITS = ("train", "valid")
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 
 
@@ -66,9 +68,8 @@ class PartMaker:
         if run is not None and not (tokenizer / "tokenizer.json").exists():
             # Saved last: where it is, all is taken.
             take_teachers(run, self._folder, self._options).save(tokenizer)
-        tokenizer = provide_tokenizer(
-            self._folder, self._options, None, True, self._num_pairs, self._reports.setting
-        )
+        choices = None, True, self._num_pairs, self._reports.setting
+        tokenizer = provide_tokenizer(self._folder, self._options, *choices)
         if not tokenizer.joint:
             tokenizer.swapped().save(self._folder / "swapped-tokenizer")
 
@@ -96,7 +97,7 @@ class PartMaker:
         options |= {"seed": self._seed(number - 1), "epochs": self._epochs(share)}
         swapped = self._folder / "swapped-tokenizer"
         if direction == "backward":
-            for split in ("train", "valid"):
+            for split in _SPLITS:
                 source, target = f"{split}_source", f"{split}_target"
                 options |= {source: options[target], target: options[source]}
             options["tokenizer"] = swapped if swapped.exists() else options["tokenizer"]
@@ -202,15 +203,9 @@ class PartMaker:
         options, folder = self._options, self._folder / "last-1" / "data"
         tokenizer = Tokenizer.load(self._folder / "tokenizer")
         length = read_config(self._folder / "forward-1")["training"]["max_length"]
-        train, valid = (
-            ParallelDataset.from_prepared(
-                prepare_cached(source, target, tokenizer, folder, max_length=length)
-            )
-            for source, target in (
-                (options.train_source, options.train_target),
-                (options.valid_source, options.valid_target),
-            )
-        )
+        texts = [[getattr(options, f"{split}_{side}") for side in SIDES] for split in _SPLITS]
+        corpora = [prepare_cached(*text, tokenizer, folder, max_length=length) for text in texts]
+        train, valid = map(ParallelDataset.from_prepared, corpora)
         steps = round(epochs * train.steps_per_epoch)
         settle_search(self._path, options, train, valid, steps, self._report)
 

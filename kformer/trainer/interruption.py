@@ -68,10 +68,8 @@ class Interruption(keras.callbacks.Callback):
         # If the signal interrupted a print to the same stream, printing here raises a RuntimeError.
         with contextlib.suppress(RuntimeError):
             print(file=sys.stderr)
-            self._report(
-                f"{_SIGNALS[number]}: saving a checkpoint at the end of this step ... (Ctrl-C "
-                "ends at once.)"
-            )
+            saving = "saving a checkpoint at the end of this step ... (Ctrl-C ends at once.)"
+            self._report(f"{_SIGNALS[number]}: {saving}")
 
     def on_train_batch_end(self, batch, logs=None):
         # After the last batch of an epoch comes the validation, so on_epoch_end ends the training.

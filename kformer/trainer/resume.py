@@ -44,9 +44,8 @@ def stored_config(path, resume):
         # An average of checkpoints and a saved translator have the options of their training, but
         # no history.
         if not isinstance(config.get("training", {}), dict):
-            raise ValueError(
-                f"{path / 'config.json'} is damaged: its training is not a JSON object."
-            )
+            file = path / "config.json"
+            raise ValueError(f"{file} is damaged: its training is not a JSON object.")
         has_model = (path / "model.keras").exists()
         if "training" not in config or (has_model and not (path / "history.csv").exists()):
             raise ValueError(
@@ -83,9 +82,8 @@ def inherited(config):
     Returns:
         dict.
     """
-    return {
-        name: config[name] for name in ("search", "search_reason", "imported") if name in config
-    }
+    names = ("search", "search_reason", "imported")
+    return {name: config[name] for name in names if name in config}
 
 
 def write_config(path, options, entries):
@@ -128,9 +126,7 @@ def _read_options(file, names, remedy):
     for name, value in options.items():
         if name not in names:
             kind = "path" if names is PATH_OPTIONS else "option"
-            raise ValueError(
-                f"{file} is damaged: it has {name!r}, which is not a {kind} of a training."
-            )
+            raise ValueError(f"{file} is damaged: its {name!r} is not a {kind} of a training.")
         TRAINING[name].check(value, f"{name} of {file}")
     return options
 

@@ -5,13 +5,15 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from kformer.trainer.effort import has_parts, train_effort
+from kformer.trainer.effort import train_effort
 from kformer.trainer.jobs import check_jobs
+from kformer.trainer.resume import PLAN_FILE
 from kformer.trainer.training import Reports, TrainResult, train_one
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.devices import distribution
 from kformer.training.hosts import join_hosts
 from kformer.utils.types import Path
+from kformer_options.model_folders import PARTS
 from kformer_options.training import TRAINING
 
 
@@ -95,7 +97,7 @@ def train_run(
             f"Unknown training option {', '.join(sorted(unknown))}; kformer.trainer.TrainOptions "
             "lists them."
         )
-    is_effort = has_parts(path, options)
+    is_effort = (options.get("effort") or 1) != 1 or (path / PARTS / PLAN_FILE).exists()
     shared = {"devices": devices, "model_parallel": model_parallel, "hosts": hosts}
     check_jobs(jobs, is_effort, shared)
     all_hosts = join_hosts(hosts, host_index, devices, model_parallel, is_effort)

@@ -48,18 +48,15 @@ def settle_search(path, options, train, valid, steps, report):
     affordable = int(tokens * valid.num_pairs / valid.num_tokens)
     count = min(affordable, len(sources), _MOST_SENTENCES)
     if count < LEAST_SENTENCES:
-        report(
-            "search: the default, since the training or the validation set is too short to choose "
-            "one on it"
-        )
+        why = "the training or the validation set is too short to choose one on it"
+        report(f"search: the default, since {why}")
         return
     indices = np.linspace(0, len(sources) - 1, count).round().astype(int)
     model = load_model(path / "model.keras", compiled=False)
     translator = Translator(model, Tokenizer.load(path / "tokenizer"), base)
     lengths = train.corpus.lengths("source"), train.corpus.lengths("target").astype("int64") - 1
-    choice = choose_search(
-        translator, [sources[i] for i in indices], [references[i] for i in indices], lengths=lengths
-    )
+    sample = ([lines[i] for i in indices] for lines in (sources, references))
+    choice = choose_search(translator, *sample, lengths=lengths)
     report(choice.reason)
     entries = {"search": dataclasses.asdict(choice.options), REASON: choice.reason}
     run_directory.write_config(path, {**config, **entries})

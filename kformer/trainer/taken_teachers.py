@@ -10,8 +10,7 @@ from kformer.trainer.resume import read_plan
 from kformer.utils import files
 from kformer_options.model_folders import check_teachers
 
-_SAME = {"forward": "forward", "backward": "backward"}
-_SWAPPED = {"forward": "backward", "backward": "forward"}
+_DIRECTIONS = ("forward", "backward")
 
 
 def take_teachers(run, folder, options):
@@ -31,7 +30,8 @@ def take_teachers(run, folder, options):
         FileNotFoundError: there is no such run directory, or its text is not where it was.
     """
     parts = check_teachers(run)
-    names = _names(run, parts, options)
+    is_swapped = _is_swapped(run, parts, options)
+    names = dict(zip(_DIRECTIONS, _DIRECTIONS[::-1] if is_swapped else _DIRECTIONS, strict=True))
     for direction, name in names.items():
         for teacher in parts.glob(f"{direction}-*"):
             config = without_paths(read_config(teacher))
@@ -43,11 +43,11 @@ def take_teachers(run, folder, options):
         with files.replacing(text / f"{names[direction]}-{suffix}") as aside:
             shutil.copyfile(path, aside)
     tokenizer = Tokenizer.load(parts / "tokenizer")
-    return tokenizer.swapped() if names is _SWAPPED else tokenizer
+    return tokenizer.swapped() if is_swapped else tokenizer
 
 
-def _names(run, parts, options):
-    """Maps the directions of the other training to those of the new one."""
+def _is_swapped(run, parts, options):
+    """Whether the new training translates in the other direction."""
     plan = read_plan(parts)
     texts = [plan["train_source"], plan["train_target"]]
     for path in texts:
@@ -57,10 +57,9 @@ def _names(run, parts, options):
                 "not there: put it back, or go to the folder from which this path leads to it."
             )
     new_texts = [options.train_source, options.train_target]
-    for order, names in ((1, _SAME), (-1, _SWAPPED)):
-        pairs = zip(texts[::order], new_texts, strict=True)
-        if all(filecmp.cmp(*pair, shallow=False) for pair in pairs):
-            return names
+    for is_swapped, order in ((False, texts), (True, texts[::-1])):
+        if all(filecmp.cmp(*pair, shallow=False) for pair in zip(order, new_texts, strict=True)):
+            return is_swapped
     raise ValueError(
         f"The teachers of {run} learned from {texts[0]} and {texts[1]}: give these two files, in "
         "one order or the other, and leave them as they were."

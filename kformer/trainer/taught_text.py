@@ -101,11 +101,8 @@ class TaughtText:
         with files.naming_full_disk(path), open(aside, "a+b") as file:
             done = progress.before = _whole_lines(file)
             while done < len(texts):
-                chunk = texts[done : done + _CHUNK]
-                results = translator.translate(
-                    chunk, batch_size=_BATCH_SIZE, first_index=done, **options
-                )
-                for result in results:
+                chunk, options["first_index"] = texts[done : done + _CHUNK], done
+                for result in translator.translate(chunk, batch_size=_BATCH_SIZE, **options):
                     text = "" if result.truncated else one_line(result.text).strip()
                     file.write(text.encode() + b"\n")
                 file.flush()

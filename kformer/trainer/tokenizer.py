@@ -57,14 +57,13 @@ def train_tokenizer(options, num_pairs, report):
     files = sides if options.separate_vocabularies else [sides]
     settings = {"seed": options.seed or default_of("seed"), "model_type": kind}
     tokenizer = Tokenizer.train(*files, vocabulary_size=options.vocabulary_size, **settings)
-    which = "one vocabulary for both sides"
-    if options.separate_vocabularies:
-        which = "a source and a target vocabulary"
+    size, is_apart = tokenizer.vocabulary_size, options.separate_vocabularies
+    which = "a source and a target vocabulary" if is_apart else "one vocabulary for both sides"
     sentence = f"tokenizer: {kind}"
     if not options.tokenizer_type:
         sentence += ", which splits a text into fewer pieces than unigram does"
-    sentence += f"; {which}, {tokenizer.vocabulary_size:,} pieces"
+    sentence += f"; {which}, {size:,} pieces"
     if not options.vocabulary_size:
-        sentence += f", {describe_vocabulary_size(tokenizer.vocabulary_size, num_pairs)}"
+        sentence += f", {describe_vocabulary_size(size, num_pairs)}"
     report(sentence)
     return tokenizer

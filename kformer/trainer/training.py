@@ -131,22 +131,14 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
     checkpoint = callbacks[-1]
     with contextlib.ExitStack() as stack:
         if reports.progress is not None:
-            arguments = {"resume_from": state, "count_tokens": history.count_tokens}
-            progress = reports.progress(total_steps, **arguments)
+            progress = reports.progress(total_steps, state, history.count_tokens)
             callbacks.append(stack.enter_context(progress))
         interruption = Interruption(checkpoint, reports.outcome, hosts)
         callbacks.append(stack.enter_context(interruption))
-        metrics = fit_from(
-            prepared.model,
-            batches,
-            state,
-            epochs=options.epochs,
-            steps=steps,
-            callbacks=callbacks,
-            validation_data=validation,
-            validation_freq=options.valid_every,
-            verbose=0,
-        )
+        end = {"epochs": options.epochs, "steps": steps}
+        validating = {"validation_data": validation, "validation_freq": options.valid_every}
+        settings = {"callbacks": callbacks, "verbose": 0, **end, **validating}
+        metrics = fit_from(prepared.model, batches, state, **settings)
     if best.has_waited:
         waited = f"{options.patience} validations in a row were no better"
         reports.outcome(f"stopped at step {history.step:,}: {waited}")

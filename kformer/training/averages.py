@@ -117,11 +117,8 @@ def average_checkpoints(run_dir, last=10):
     if not paths:
         raise FileNotFoundError(f"{run_dir} has no whole checkpoint to average.")
     if len(paths) < last:
-        warnings.warn(
-            f"{run_dir} has {counted(len(paths), 'checkpoint')}, not {last}: keep more of them "
-            "(--keep).",
-            stacklevel=2,
-        )
+        has = f"{run_dir} has {counted(len(paths), 'checkpoint')}, not {last}"
+        warnings.warn(f"{has}: keep more of them (--keep).", stacklevel=2)
     steps = sorted(int(path.name.removeprefix("step-")) for path in paths)
     # The mean of products of adapters is not the product of their means.
     return _mean((path, merge_lora(load_weights(path))) for path in paths), steps
@@ -156,8 +153,7 @@ def average_runs(runs):
         accuracy without increasing inference time".
     """
     if len(runs) < 2:
-        message = "An average of runs needs two at least; one run has checkpoints to average."
-        raise ValueError(message)
+        raise ValueError("An average of runs needs two at least; one has checkpoints to average.")
     first = []
 
     def models():
@@ -165,9 +161,7 @@ def average_runs(runs):
             model, tokenizer, config = load_run(run)
             first.extend([] if first else [tokenizer, config])
             if not first[0].writes_like(tokenizer):
-                raise ValueError(
-                    f"{run} has another tokenizer than {runs[0]}, so their models have no mean."
-                )
+                raise ValueError(f"{run} has another tokenizer than {runs[0]}: they have no mean.")
             yield run, model
 
     return _mean(models()), *first

@@ -114,10 +114,8 @@ def settle_text(
         # Its translation models have fixed positions, and embeddings of their own for each side
         # with norms after the sub-layers alone.
         if not is_joint:
-            reason = (
-                "as the library transformers has them where each side has a vocabulary of its own"
-            )
-            settings.choose("norm", "post", f"norms: after the sub-layers, {reason}")
+            reason = "norms: after the sub-layers, as the library transformers has them where each "
+            settings.choose("norm", "post", f"{reason}side has a vocabulary of its own")
         if not has_positions:
             model_options = {**(options.model_options or {}), "position_encoding": "sinusoidal"}
             settings.values["model_options"] = model_options

@@ -4,7 +4,7 @@ import math
 
 import keras
 
-from kformer.models.frozen import changing_weights
+from kformer.models.frozen import assign_weights, weight_values
 from kformer.saving.checkpoints import TrainingState
 from kformer.training.callbacks.step_counter import StepCounter
 from kformer.utils.dataset_views import trained_on
@@ -169,10 +169,8 @@ class _TrainedWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if self._is_needed and epoch + 1 == self.params["epochs"]:
-            weights = changing_weights(self.model)
-            self._values = [keras.ops.convert_to_numpy(weight).copy() for weight in weights]
+            self._values = weight_values(self.model)
 
     def restore(self):
         if self._values:
-            for weight, value in zip(changing_weights(self.model), self._values, strict=True):
-                weight.assign(value)
+            assign_weights(self.model, self._values)

@@ -47,10 +47,8 @@ def token_weights(labels, pad_id=None, sample_weight=None):
     Returns:
         float32 tensor `[B, T]`.
     """
-    real = ops.logical_and(
-        ops.not_equal(labels, 0 if pad_id is None else pad_id), ops.greater_equal(labels, 0)
-    )
-    weights = ops.cast(real, "float32")
+    is_real = ops.not_equal(labels, 0 if pad_id is None else pad_id)
+    weights = ops.cast(ops.logical_and(is_real, ops.greater_equal(labels, 0)), "float32")
     if sample_weight is not None:
         sample_weight = ops.convert_to_tensor(sample_weight, dtype="float32")
         if len(sample_weight.shape) > len(labels.shape):
@@ -217,10 +215,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         check_shapes(y_true, y_pred)
-        return self._of_tokens(y_true, self.call(y_true, y_pred), sample_weight)
-
-    def _of_tokens(self, y_true, losses, sample_weight):
-        return self._token_mean(losses, token_weights(y_true, self.pad_id, sample_weight))
+        weights = token_weights(y_true, self.pad_id, sample_weight)
+        return self._token_mean(self.call(y_true, y_pred), weights)
 
     def _token_mean(self, values, weights):
         values = ops.where(ops.not_equal(weights, 0), values, 0.0)
@@ -241,29 +237,27 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             float32 scalar.
         """
         y_true = ops.cast(y_true, "int32")
+        weights = token_weights(y_true, self.pad_id, sample_weight)
         if soft_targets is None:
             loss = self(y_true, y_pred, sample_weight)
         else:
             losses = soft_crossentropy(y_pred, *self._mixed(soft_targets))
             is_class = ops.less(y_true, y_pred.shape[-1])
-            loss = self._of_tokens(y_true, ops.where(is_class, losses, float("nan")), sample_weight)
+            loss = self._token_mean(ops.where(is_class, losses, float("nan")), weights)
         if not self.consistency:
             return loss
         first, second = ops.split(ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1), 2)
         divergences = 0.5 * ops.sum((ops.exp(first) - ops.exp(second)) * (first - second), axis=-1)
-        weights, _ = ops.split(token_weights(y_true, self.pad_id, sample_weight), 2)
-        return loss + self.consistency / 2 * self._token_mean(divergences, weights)
+        return loss + self.consistency / 2 * self._token_mean(divergences, ops.split(weights, 2)[0])
 
     def _mixed(self, soft_targets):
         """The classes and their target probabilities: the teachers' share, plus the smoothed
         label's share for the first class, which is the label.
         """
         ids, probabilities = soft_targets
-        probabilities = self.teacher_weight * ops.cast(probabilities, "float32")
+        shares = self.teacher_weight * ops.cast(probabilities, "float32")
         label_share = (1.0 - self.teacher_weight) * (1.0 - self.label_smoothing)
-        return ids, ops.concatenate(
-            [probabilities[..., :1] + label_share, probabilities[..., 1:]], axis=-1
-        )
+        return ids, ops.concatenate([shares[..., :1] + label_share, shares[..., 1:]], axis=-1)
 
     def of_projection(self, y_true, hidden, table, training=True, soft_targets=None):
         """The same loss of the logits `hidden @ table.T`, without these logits.
@@ -293,9 +287,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         consistency = self.consistency if training else 0.0
         soft_targets = None if soft_targets is None else self._mixed(soft_targets)
         options = {"consistency": consistency, "soft_targets": soft_targets}
-        sums = projected_crossentropy(
-            hidden, table, y_true, weights, self.label_smoothing, training, **options
-        )
+        options |= {"label_smoothing": self.label_smoothing, "training": training}
+        sums = projected_crossentropy(hidden, table, y_true, weights, **options)
         is_valid = ops.all(ops.logical_or(is_class, ops.equal(weights, 0)))
         sums, count = ops.where(is_valid, sums, float("nan")), ops.sum(weights)
         fixed = ops.stop_gradient(sums)

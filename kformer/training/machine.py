@@ -58,12 +58,8 @@ def configure_machine(matmul_precision=None, keep_memory=False):
     if matmul_precision is not None:
         check_choice("matmul_precision", matmul_precision, MATMUL_PRECISIONS)
         _set_precision(backend, matmul_precision)
-    rounds = (
-        backend != "jax"
-        and matmul_precision == "medium"
-        and not has_gpu()
-        and has_bfloat16_products()
-    )
+    rounds = backend != "jax" and matmul_precision == "medium"
+    rounds = rounds and not has_gpu() and has_bfloat16_products()
     set_training_products("bfloat16" if rounds else None)
     steps = ", bfloat16 in training steps" if rounds else ""
     parts.append(f"float32 products: {matmul_precision or 'default'} precision{steps}")

@@ -168,9 +168,8 @@ class MaskedAccuracy(TokenMean):
     def token_values(self, labels, logits):
         # Compared by value, since argmax is slow on TensorFlow.
         inside = ops.expand_dims(ops.clip(labels, 0, logits.shape[-1] - 1), -1)
-        return ops.equal(
-            ops.take_along_axis(logits, inside, axis=-1)[..., 0], ops.max(logits, axis=-1)
-        )
+        label_logits = ops.take_along_axis(logits, inside, axis=-1)[..., 0]
+        return ops.equal(label_logits, ops.max(logits, axis=-1))
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -200,9 +199,8 @@ class LatestValue(keras.metrics.Metric):
 
     def __init__(self, name="latest_value", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self.latest = self.add_variable(
-            (), "zeros", dtype="float32", aggregation="mean", name="latest"
-        )
+        options = {"dtype": "float32", "aggregation": "mean", "name": "latest"}
+        self.latest = self.add_variable((), "zeros", **options)
 
     def update_state(self, value, sample_weight=None):
         """Replaces the value; `sample_weight` is ignored."""

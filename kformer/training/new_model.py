@@ -54,10 +54,8 @@ def check_model_options(options):
         return
     for name, value in model_options.items():
         if name not in MODEL_OPTIONS:
-            raise ValueError(
-                f"There is no model option {name!r}: choose among "
-                f"{', '.join(sorted(MODEL_OPTIONS))}."
-            )
+            names = ", ".join(sorted(MODEL_OPTIONS))
+            raise ValueError(f"There is no model option {name!r}: choose among {names}.")
         default = MODEL_OPTIONS[name]
         if isinstance(default, numbers.Real):
             kind = bool if isinstance(default, bool) else float

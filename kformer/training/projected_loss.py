@@ -172,10 +172,8 @@ def _gradient(tokens, table, tokens_slope, table_slope, targets, settings):
             shares = row_weights * targets.rest
             weighted = ops.sum(ops.cast(tokens, "float32") * shares, axis=(0, 1))
             to_table = to_table - weighted / table.shape[0]
-        return (
-            ops.cast(to_tokens * row_weights * upstream, settings.dtype),
-            ops.cast(to_table * upstream, settings.dtype),
-        )
+        to_tokens = to_tokens * row_weights * upstream
+        return ops.cast(to_tokens, settings.dtype), ops.cast(to_table * upstream, settings.dtype)
 
     return gradient
 

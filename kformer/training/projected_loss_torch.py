@@ -44,9 +44,8 @@ def class_sums(tokens, table, targets, settings):
             chunks.add(slice(start, start + chunks.rows))
         tokens_slope = chunks.tokens_slope
         if settings.training and tokens is not all_tokens:
-            tokens_slope = torch.zeros_like(all_tokens, dtype=torch.float32).index_copy_(
-                1, real, tokens_slope
-            )
+            slope = torch.zeros_like(all_tokens, dtype=torch.float32)
+            tokens_slope = slope.index_copy_(1, real, tokens_slope)
     return chunks.sums, tokens_slope, chunks.table_slope
 
 
@@ -71,11 +70,9 @@ class _Chunks:
         self.mean_class = table.float().mean(0)
         self.rounded = table.to(self.low)
         self.buffer = tokens.new_empty((passes * self.rows, classes), dtype=self.low)
-        self.wide = (
-            self.buffer
-            if self.is_full
-            else tokens.new_empty(self.buffer.shape, dtype=torch.float32)
-        )
+        self.wide = self.buffer
+        if not self.is_full:
+            self.wide = tokens.new_empty(self.buffer.shape, dtype=torch.float32)
         self.sums = tokens.new_zeros(3, dtype=torch.float32)
         self.tokens_slope = self.table_slope = None
         if settings.training:

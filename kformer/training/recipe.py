@@ -76,7 +76,9 @@ def paper_recipe(
     """
     check_whole("accumulation_steps", accumulation_steps)
     if learning_rate is None:
-        learning_rate = _paper_rate(model_or_hidden_dim, warmup_steps, scale, accumulation_steps)
+        hidden_dim = getattr(model_or_hidden_dim, "hidden_dim", model_or_hidden_dim)
+        options = {"warmup_steps": warmup_steps, "batches_per_update": accumulation_steps}
+        learning_rate = WarmupInverseSqrt(hidden_dim, scale=scale, **options)
     elif not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         learning_rate = check_number("learning_rate", learning_rate, above=0)
     options = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
@@ -101,15 +103,3 @@ def paper_recipe(
             MaskedAccuracy(pad_id=pad_id),
         ],
     }
-
-
-def _paper_rate(model_or_hidden_dim, warmup_steps, scale, accumulation_steps):
-    hidden_dim = getattr(model_or_hidden_dim, "hidden_dim", model_or_hidden_dim)
-    if isinstance(hidden_dim, bool) or not isinstance(hidden_dim, int):
-        raise ValueError(
-            "The learning rate needs the model's hidden size: give a whole number, a model with "
-            f"the attribute `hidden_dim`, or a learning_rate, not {model_or_hidden_dim!r}."
-        )
-    return WarmupInverseSqrt(
-        hidden_dim, warmup_steps=warmup_steps, scale=scale, batches_per_update=accumulation_steps
-    )

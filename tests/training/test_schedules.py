@@ -136,7 +136,7 @@ def test_weight_decay_is_that_of_adamw():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"model_or_hidden_dim": "tiny"}, "hidden size: .* not 'tiny'"),
+        ({"model_or_hidden_dim": "tiny"}, "hidden_dim must be .* 'tiny' was given"),
         ({"model_or_hidden_dim": 8, "clip_norm": 0}, "clip_norm must be above 0"),
         ({"model_or_hidden_dim": 8, "weight_decay": -0.1}, "weight_decay must be at least 0"),
         (

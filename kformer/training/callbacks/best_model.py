@@ -2,10 +2,9 @@
 
 import pathlib
 
-import keras
 import numpy as np
 
-from kformer.models.frozen import changing_weights
+from kformer.models.frozen import assign_weights, weight_values
 from kformer.models.lora import merge_lora
 from kformer.saving.model_files import save_model
 from kformer.training.averages import AveragedValidation, averaged_weights, check_measured
@@ -90,13 +89,10 @@ class BestModel(AveragedValidation):
         return self.patience is not None and self._waited >= self.patience
 
     def _is_better(self, validation):
-        value = validation[self.measure]
+        value, best = validation[self.measure], np.nan if self.best is None else self.value
         # NaN never counts as an improvement, and any number is better than NaN.
-        is_better = (
-            self.best is None
-            or self._sign * value > self._sign * self.value
-            or (np.isnan(self.value) and not np.isnan(value))
-        )
+        is_better = self._sign * value > self._sign * best
+        is_better = is_better or self.best is None or (np.isnan(best) and not np.isnan(value))
         self._waited = 0 if is_better else self._waited + 1
         if is_better:
             self.best = validation
@@ -122,16 +118,14 @@ class BestModel(AveragedValidation):
         with averaged_weights(self.model):
             if self.path is None:
                 # Counts go on (those of a dropout), so that no mask comes twice.
-                weights = changing_weights(self.model)
-                self._weights = [keras.ops.convert_to_numpy(weight).copy() for weight in weights]
+                self._weights = weight_values(self.model)
             else:
                 self.save(self.model)
 
     def on_train_end(self, logs=None):
         # After Keras has replaced the weights by their latest average.
         if self._weights:
-            for weight, value in zip(changing_weights(self.model), self._weights, strict=True):
-                weight.assign(value)
+            assign_weights(self.model, self._weights)
 
     def save(self, model):
         save_model(merge_lora(model), self.path, with_optimizer=False)

@@ -81,9 +81,7 @@ class Checkpoint(StepCounter):
     def _save(self, epoch, step_in_epoch):
         if self.history is not None:
             if self.history.step != self.step:
-                raise ValueError(
-                    "The StepHistory must come before its Checkpoint in the list of callbacks."
-                )
+                raise ValueError("Among the callbacks StepHistory must come before its Checkpoint.")
             self.history.write()
         state = TrainingState(self.step, epoch, step_in_epoch, self.data)
         # `self.model` updates the variables on JAX; `self._model` does not.

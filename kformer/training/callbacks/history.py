@@ -90,10 +90,8 @@ class StepHistory(StepCounter):
         rows = [row for row in rows if int(row["step"]) <= self.step]
         last_step = int(rows[-1]["step"]) if rows else 0
         if last_step != self.step:
-            raise ValueError(
-                f"{self.path} does not reach up to step {self.step}, which the training resumes "
-                "from."
-            )
+            end = f"step {self.step}, from which the training resumes"
+            raise ValueError(f"{self.path} does not reach up to {end}.")
         self._columns = columns if rows else []
         self._rewrite(rows)
 
@@ -124,11 +122,9 @@ class StepHistory(StepCounter):
             self._rows = self._rows[-1:]
 
     def on_epoch_end(self, epoch, logs=None):
-        values = {
-            name: _shortest(value)
-            for name, value in (logs or {}).items()
-            if name.startswith("val_") and name[4:] not in _NO_METRICS
-        }
+        logs = {name: value for name, value in (logs or {}).items() if name.startswith("val_")}
+        names = [name for name in logs if name[4:] not in _NO_METRICS]
+        values = {name: _shortest(logs[name]) for name in names}
         self._add_columns(values)
         if values and self._rows:
             self._rows[-1].update(values)
@@ -210,12 +206,8 @@ def _read_rows(path):
     columns = next(reader, [])
     rows = []
     for values in reader:
-        is_next = (
-            len(values) == len(columns)
-            and values[0].isdecimal()
-            and (not rows or int(values[0]) > int(rows[-1]["step"]))
-        )
-        if columns[:1] != ["step"] or not is_next:
+        is_row = columns[:1] == ["step"] and len(values) == len(columns) and values[0].isdecimal()
+        if not is_row or rows and int(values[0]) <= int(rows[-1]["step"]):
             raise ValueError(
                 f"{path} is damaged: it is not a history, or its steps do not go up, at "
                 f"{','.join(values)[:80]!r}."

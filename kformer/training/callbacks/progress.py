@@ -99,11 +99,8 @@ class TrainingProgress(StepCounter):
 
     def on_epoch_end(self, epoch, logs=None):
         hidden = ("batch_loss", "batch_tokens", "val_batch_")
-        values = [
-            f"{name} {value:.4g}"
-            for name, value in (logs or {}).items()
-            if not name.startswith(hidden)
-        ]
+        logs = {name: value for name, value in (logs or {}).items() if not name.startswith(hidden)}
+        values = [f"{name} {value:.4g}" for name, value in logs.items()]
         self._display.print("  ".join([f"epoch {epoch + 1}  step {self.step}", *values]))
 
     def on_train_end(self, logs=None):

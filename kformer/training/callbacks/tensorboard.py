@@ -119,11 +119,8 @@ class TensorBoardLog(StepCounter):
         return latest
 
     def _write(self):
-        scheduled = scheduled_rates(self._model.optimizer, [self.step - 1])
-        values = {
-            "loss": sum(self._losses) / len(self._losses),
-            "learning_rate": self._rate or scheduled[0],
-        }
+        rate = self._rate or scheduled_rates(self._model.optimizer, [self.step - 1])[0]
+        values = {"loss": sum(self._losses) / len(self._losses), "learning_rate": rate}
         if self._tokens:
             values["tokens_per_second"] = self._tokens / (time.perf_counter() - self._start)
         for name, value in values.items():
