@@ -230,18 +230,21 @@ class Parts:
         make, options = self._maker, self._options
         effort = EFFORTS[options.effort]
         texts = [options.monolingual_source, options.monolingual_target]
-        alone = sum(count_lines(str(path)) for path in texts if path is not None) / self._num_pairs
+        alone = sum(count_lines(path) for path in texts if path is not None) / self._num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
         epoch = make.measured["epoch_tokens"]
         whole = make.measured["epochs"] * epoch
         most = (options.steps or math.inf) * make.step_tokens  # Of each training.
         parts = []
 
-        def add(name, what, stage, count, cost, function):
+        def add(name, what, stage, cost, function, *arguments):
+            parts.append(Part(name, what, stage, cost, functools.partial(function, *arguments)))
+
+        def add_trainings(name, what, stage, count, cost, function, *arguments):
             for number in range(1, count + 1):
                 which = f"{what} {number} of {count}" if count > 1 else what
-                part = functools.partial(function, number)
-                parts.append(Part(f"{name}-{number}", which, stage, min(cost, most), part))
+                numbered = f"{name}-{number}", which, stage, min(cost, most)
+                add(*numbered, function, *arguments, number)
 
         if options.teachers_from is not None:
             directions = ("forward", "backward")
@@ -252,21 +255,19 @@ class Parts:
             teachers = ("forward", "teacher"), ("backward", "teacher of the other direction")
             for direction, what in teachers:
                 count, share = getattr(effort, direction), getattr(effort, f"{direction}_share")
-                teacher = functools.partial(make.teacher, share, direction)
-                add(direction, what, "teachers", count, share * whole, teacher)
+                training = count, share * whole, make.teacher, share, direction
+                add_trainings(direction, what, "teachers", *training)
         translated += effort.backward + alone  # The round trips, and text in one language.
-        text = functools.partial(make.text, effort.forward, effort.backward)
-        parts.append(Part("text", "translations", "text", translated * epoch * BEAM_SIZE, text))
-        student = functools.partial(make.student, learning)
-        cost = min(learning * whole, most)
-        parts.append(Part("student", "student", "student", cost, student))
-        what = "last training on the given pairs"
-        add("last", what, "last", effort.last, LAST_EPOCHS * whole, make.last)
-        choose = functools.partial(make.choose, effort.last)
-        parts.append(Part("choice", "choice of the model", "choice", 0, choose))
+        directions = effort.forward, effort.backward
+        cost = translated * epoch * BEAM_SIZE
+        add("text", "translations", "text", cost, make.text, *directions)
+        add("student", "student", "student", min(learning * whole, most), make.student, learning)
+        what, cost = "last training on the given pairs", LAST_EPOCHS * whole
+        add_trainings("last", what, "last", effort.last, cost, make.last)
+        add("choice", "choice of the model", "choice", 0, make.choose, effort.last)
         if options.valid_source is not None and options.choose_search is not False:
-            search = functools.partial(make.search, sum(part.cost for part in parts) / epoch)
-            parts.append(Part("search", "choice of the search", "search", 0, search))
+            epochs = sum(part.cost for part in parts) / epoch
+            add("search", "choice of the search", "search", 0, make.search, epochs)
         return parts
 
     def _seconds(self, parts):

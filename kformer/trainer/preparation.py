@@ -141,9 +141,8 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
     tokenizer = hosts.each(lambda: tokenizer or Tokenizer.load(path / "tokenizer"))
     check_teachers(options, teachers, tokenizer)
 
-    trained = model or start
-    max_length = options.max_length or default_of("max_length")
-    max_length = max_length if trained is None else trained.max_length
+    trained, max_length = model or start, options.max_length or default_of("max_length")
+    max_length = trained.max_length if trained else max_length
     text = TextOfTraining(path, options, tokenizer, max_length, reports, hosts)
     if state is not None:
         check_same_data({"corpus": text.corpus.folder.name}, state, path)
@@ -173,8 +172,8 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
         reports.setting(reason)
     total_steps = count_steps(options.steps, options.epochs, steps_per_epoch)
     if state is not None:
-        at = f"step {state.step:,} of {total_steps:,}, in epoch {state.epoch + 1}"
-        reports.outcome(f"resume: at {at}")
+        steps = f"step {state.step:,} of {total_steps:,}"
+        reports.outcome(f"resume: at {steps}, in epoch {state.epoch + 1}")
     else:
         compile_model(model, options, total_steps)
         if not begins:

@@ -97,14 +97,9 @@ def fit_from(
     for number, (first_epoch, end_epoch, length) in enumerate(calls):
         keeper = _TrainedWeights(is_needed=number + 1 < len(calls))
         start = state.step if number == 0 else first_epoch * steps_per_epoch
-        options = {
-            "x": dataset.from_step(start),
-            "initial_epoch": first_epoch,
-            "epochs": end_epoch,
-            "steps_per_epoch": length,
-            "callbacks": [*(callbacks or []), keeper],
-            "shuffle": False,
-        }
+        span = {"initial_epoch": first_epoch, "epochs": end_epoch, "steps_per_epoch": length}
+        options = {"x": dataset.from_step(start), **span, "shuffle": False}
+        options["callbacks"] = [*(callbacks or []), keeper]
         result = model.fit(**trained_on({**options, **fit_arguments}))
         for name, values in result.history.items():
             history.setdefault(name, []).extend(values)

@@ -315,11 +315,5 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         return ops.divide_no_nan(total, sum_over_replicas(count))
 
     def get_config(self):
-        return {
-            "label_smoothing": self.label_smoothing,
-            "pad_id": self.pad_id,
-            "consistency": self.consistency,
-            "teacher_weight": self.teacher_weight,
-            "alignment_weight": self.alignment_weight,
-            "name": self.name,
-        }
+        names = "label_smoothing pad_id consistency teacher_weight alignment_weight name"
+        return {name: getattr(self, name) for name in names.split()}

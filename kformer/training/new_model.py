@@ -107,8 +107,7 @@ def _trained_model(options, model):
     Weights of bfloat16 are trained in float32: most updates are smaller than half the distance of
     two bfloat16 numbers, and would be lost. Adapters are float32 in any case.
     """
-    rates = {name: getattr(options, name) for name in _DROPOUTS}
-    rates = {name: rate for name, rate in rates.items() if rate is not None}
+    rates = {name: rate for name in _DROPOUTS if (rate := getattr(options, name)) is not None}
     if options.seed is not None or rates:
         model = model.with_dropout(seed=options.seed, **rates)
     precision, is_half = options.precision, model.trainable_weights[0].dtype == "bfloat16"

@@ -94,12 +94,9 @@ def paper_recipe(
         options["weight_decay"] = float(weight_decay)
     if accumulation_steps > 1:
         options["gradient_accumulation_steps"] = accumulation_steps
+    metrics = NegativeLogLikelihood, Perplexity, MaskedAccuracy
     return {
         "optimizer": keras.optimizers.Adam(learning_rate, **options),
         "loss": MaskedCrossentropy(label_smoothing, pad_id, consistency, teacher_weight),
-        "metrics": [
-            NegativeLogLikelihood(pad_id=pad_id),
-            Perplexity(pad_id=pad_id),
-            MaskedAccuracy(pad_id=pad_id),
-        ],
+        "metrics": [metric(pad_id=pad_id) for metric in metrics],
     }

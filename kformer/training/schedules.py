@@ -84,14 +84,8 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         return self.scale * self.hidden_dim**-0.5 * rate
 
     def get_config(self):
-        return {
-            "hidden_dim": self.hidden_dim,
-            "warmup_steps": self.warmup_steps,
-            "scale": self.scale,
-            "total_steps": self.total_steps,
-            "cooldown_steps": self.cooldown_steps,
-            "batches_per_update": self.batches_per_update,
-        }
+        names = "hidden_dim warmup_steps scale total_steps cooldown_steps batches_per_update"
+        return {name: getattr(self, name) for name in names.split()}
 
 
 def _whole(value):
