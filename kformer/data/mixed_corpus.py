@@ -58,13 +58,17 @@ class MixedCorpus(PreparedCorpus):
                 "prepare both with one."
             )
         self._domain, self._general, self.share = domain, general, share
-        for name in (*names, "joint"):
-            setattr(self, name, getattr(domain, name))
+        self._vocabulary, self.joint = domain._vocabulary, domain.joint
+        self.vocabulary_size = domain.vocabulary_size
+        self.target_vocabulary_size = domain.target_vocabulary_size
+        self.pad_id, self.start_id, self.end_id = domain.pad_id, domain.start_id, domain.end_id
         self.max_length = max(domain.max_length, general.max_length)
         # A name for both texts, by which a training that resumes knows them.
         self.folder = domain.folder.with_name(f"{domain.folder.name}+{general.folder.name}")
-        for name in ("num_too_long", "num_empty", "too_long_examples", "empty_examples"):
-            setattr(self, name, getattr(domain, name) + getattr(general, name))
+        self.num_too_long = domain.num_too_long + general.num_too_long
+        self.num_empty = domain.num_empty + general.num_empty
+        self.too_long_examples = domain.too_long_examples + general.too_long_examples
+        self.empty_examples = domain.empty_examples + general.empty_examples
         self.num_general = max(1, round(domain.num_pairs * share / (1 - share)))
         self.num_pairs = self.num_lines = domain.num_pairs + self.num_general
         self._group(seed)

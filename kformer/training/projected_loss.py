@@ -108,7 +108,7 @@ def projected_crossentropy(
     is_smoothed = label_smoothing > 0 or soft_targets is not None
     settings = Settings(consistency, training, chunk_rows, is_smoothed, dtype, product_dtype(dtype))
     count = None
-    if not projected_loss_torch.is_available():
+    if keras.backend.backend() != "torch":
         count, rows = _chunking(ops.shape(targets.labels)[0], classes * passes, chunk_rows)
         settings = settings._replace(chunk_rows=rows)
         tokens, targets = _padded(tokens, targets, count * rows)

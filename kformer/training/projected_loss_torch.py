@@ -2,18 +2,11 @@
 
 Keras's operations would make several more passes over arrays of the logits' size."""
 
-import keras
-
 from kformer.training.consistency import divergence_of
 
 # Elements of the logits that exist at a time: what a CPU's caches hold, and enough for a GPU.
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**21, 2**25
 _FEWEST_ROWS = 128
-
-
-def is_available():
-    """Whether the backend is PyTorch."""
-    return keras.backend.backend() == "torch"
 
 
 def class_sums(tokens, table, targets, settings):

@@ -177,11 +177,3 @@ def test_all_pairs_alike_make_one_shape():
     sources = np.full(100, 9, np.uint32)
     plan = BatchPlan(sources, sources, 90)
     assert [bucket.shape for bucket in plan.buckets] == [(10, 9, 9)] and plan.steps_per_epoch == 10
-
-
-@pytest.mark.parametrize("plan", [BatchPlan, PackedPlan])
-def test_pairs_without_tokens_have_no_plan(plan):
-    for lengths in ([0, 0, 0], [3, 0, 2], []):
-        lengths = np.array(lengths, np.uint32)
-        with pytest.raises(ValueError, match="Every pair needs a token on each side"):
-            plan(lengths, lengths + 0, 100)
