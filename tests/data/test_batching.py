@@ -10,7 +10,6 @@ from kformer.data.batching import (
     BatchPlan,
     choose_lengths,
 )
-from kformer.data.packing import PackedPlan
 
 pytestmark = pytest.mark.any_backend
 
