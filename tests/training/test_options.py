@@ -66,7 +66,7 @@ def test_packed_batches_have_one_shape_alone():
         ({"gated": "yes"}, "The model option gated must be true or false, but 'yes' was given"),
         (
             {"hidden_dim": "wide"},
-            "The model option hidden_dim must be a number, but 'wide' was given",
+            "The model option hidden_dim must be a finite number, but 'wide' was given",
         ),
         ({"num_heads": 3}, "num_heads must divide hidden_dim, but 128 / 3 is not whole"),
         (
