@@ -3,8 +3,6 @@
 Each function returns the value, so that a constructor can check and assign in one line.
 """
 
-import numbers
-
 import numpy as np
 
 from kformer_options.field import Option
@@ -36,17 +34,7 @@ def check_whole(name, value, least=1, most=None):
         check_whole("beam_size", 4)  # 4
         ```
     """
-    if (
-        isinstance(value, numbers.Integral)
-        and not isinstance(value, bool)
-        and least <= value
-        and (most is None or value <= most)
-    ):
-        return int(value)
-    wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
-    raise ValueError(
-        f"{named(name)} must be a whole number {wanted}, but {shown(value)} was given."
-    )
+    return Option("", name=name, type=int, at_least=least, at_most=most).check(value)
 
 
 def check_rate(name, value):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kformer.utils.checks import check_choice, check_rate, check_whole, shown
+from kformer.utils.checks import check_choice, check_number, check_rate, check_whole, shown
 from kformer_options.text_files import check_same_length
 
 
@@ -46,10 +46,23 @@ def test_a_range_of_whole_numbers():
 def test_rates():
     for value in (0, 0.0, 0.5, np.float32(0.5), 0.999):
         assert check_rate("dropout", value) == value
-    for value in (1, 1.0, -0.1, True, False, "0.1", None, float("nan")):
+    for value in (1, 1.0, -0.1, True, False, "0.1", None):
         with pytest.raises(ValueError) as error:
             check_rate("dropout", value)
         assert str(error.value) == f"dropout must be in [0, 1), but {value!r} was given."
+
+
+def test_numbers_are_finite_and_within_limits():
+    assert check_number("share", np.float32(0.5), above=0, below=1) == 0.5
+    assert type(check_number("scale", 2, above=0)) is float
+    for value, limits, expected in (
+        (1, {"above": 0, "below": 1}, "above 0 and below 1"),
+        (-1, {"at_least": 0, "note": " (0 for none)"}, "at least 0 (0 for none)"),
+        (float("nan"), {"at_least": 0, "below": 1}, "a finite number"),
+    ):
+        with pytest.raises(ValueError) as error:
+            check_number("share", value, **limits)
+        assert str(error.value) == f"share must be {expected}, but {value} was given."
 
 
 def test_choices():
