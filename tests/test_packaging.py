@@ -86,6 +86,7 @@ def test_the_wheel_translates_without_the_repository(distributions, tmp_path):
         (about,) = [name for name in names if name.endswith("METADATA")]
         metadata = archive.read(about).decode()
     assert {"kformer/py.typed", "kformer_cli/py.typed", "kformer_options/py.typed"} <= set(names)
+    assert "kformer/documents/abbreviations.ini" in names
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs"))]
     for line in (
         "Requires-Python: >=3.11",

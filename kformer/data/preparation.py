@@ -21,7 +21,6 @@ from kformer.data.corpus import (
     vocabulary_fingerprint,
 )
 from kformer.data.flat_files import FlatFolderWriter
-from kformer.text.folder import fingerprint_parts
 from kformer.utils.checks import check_whole
 from kformer.utils.files import new_folder
 from kformer.utils.lines import describe, read_chunks
@@ -310,6 +309,6 @@ def prepared_name(source, target, tokenizer, max_length):
     with tempfile.TemporaryDirectory() as folder:
         saved = pathlib.Path(folder) / "tokenizer"
         tokenizer.save(saved)
-        for name, content in fingerprint_parts(saved):
-            digest.update(f"file {name}".encode() + content)
+        for path in sorted(saved.iterdir()):
+            digest.update(f"file {path.name}".encode() + path.read_bytes())
     return f"pairs-{digest.hexdigest()[:32]}"

@@ -59,13 +59,10 @@ class Assembly:
         start, end = chunk.start, chunk.end
         low = bisect.bisect_left(self._positions, start)
         high = bisect.bisect_right(self._positions, end)
-        partners, keys = {}, set()
+        partners = {}
         for position, index in self.flat.events[low:high]:
             partner = getattr(self._pieces[index], "partner", None)
-            if start < position < end or (
-                partner is not None and start < self._position[partner] < end
-            ):
-                keys.add(index)
+            if start < position < end or start < self._position.get(partner, start) < end:
                 partners[index] = partner
         roots, opened, is_clipped = [], [], False
 
@@ -77,24 +74,24 @@ class Assembly:
         def offset(index):
             return chunk.offsets[self._position[index] - start]
 
-        for index in sorted(keys, reverse=True):  # Outer tags close later.
+        for index in sorted(partners, reverse=True):  # Outer tags close later.
             partner = index if partners[index] is None else partners[index]
             if partner < index and self._position[partner] < start:
                 opened.append(add(0, offset(index), None, index))
                 is_clipped = True
-        for index in sorted(keys):
+        for index in sorted(partners):
             partner, first = partners[index], offset(index)
-            if partner is None or (partner in keys and offset(partner) == first):
+            if partner is None or (partner in partners and offset(partner) == first):
                 add(first, first, index)
             elif partner > index:
-                is_whole = partner in keys
+                is_whole = partner in partners
                 last = offset(partner) if is_whole else len(chunk.source)
                 opened.append(add(first, last, index, partner if is_whole else None))
                 is_clipped |= not is_whole
             else:
                 opened.pop()
-        has_break = any(getattr(self._pieces[index], "kind", None) == BREAK for index in keys)
-        return Inside(roots, is_clipped or has_break, keys)
+        has_break = any(getattr(self._pieces[index], "kind", None) == BREAK for index in partners)
+        return Inside(roots, is_clipped or has_break, set(partners))
 
     def write(self, escape):
         """Returns the translated segment, as it is written in the document.

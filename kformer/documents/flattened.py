@@ -62,7 +62,7 @@ class Flattened:
         self.text = text
         # The items within the text. What a tag divides is none.
         raw_slices = [(item.start, item.end) for item in self.items]
-        items = [Item(start, end, kind) for start, end, kind in protected(text)]
+        items = [Item(*each) for each in protected(text)]
         slices = [(item.start, item.end) for item in items]
         for start, end, entry in [] if glossary is None else glossary.find(text):
             if not _overlaps(raw_slices, start, end) and not _overlaps(slices, start, end):
@@ -70,9 +70,9 @@ class Flattened:
         positions = [position for position, _ in self.events]
         for item in items:
             low = bisect.bisect_right(positions, item.start)
-            is_divided = bisect.bisect_left(positions, item.end) > low
-            is_divided = is_divided or not self.virtual.isdisjoint(range(item.start, item.end))
-            if not is_divided and not _overlaps(raw_slices, item.start, item.end):
+            is_whole = bisect.bisect_left(positions, item.end) <= low
+            is_whole &= self.virtual.isdisjoint(range(item.start, item.end))
+            if is_whole and not _overlaps(raw_slices, item.start, item.end):
                 self.items.append(item)
         self.items.sort(key=lambda item: item.start)
         self._starts = [item.start for item in self.items]

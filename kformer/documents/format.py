@@ -29,11 +29,15 @@ class Tag:
 
     Attributes:
         raw: str. As it stands in the document.
-        partner: int. The index of the other side among the pieces of the segment.
+        name: str. The element.
+        opens: bool. Whether it is the first of the pair.
+        partner: int. The index of the other side among the pieces of its `Segment`, which finds it.
     """
 
     raw: str
-    partner: int
+    name: str
+    opens: bool
+    partner: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,21 +60,41 @@ class Kept:
     raw: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Segment:
     """Text that belongs together, such as a paragraph.
 
     Attributes:
         start, end: int. The slice of the document that its translation replaces.
-        pieces: tuple of `Text`, `Tag`, `Mark` and `Kept`, in their order. It is empty for text that
-            is not translated since it could not be read.
+        pieces: list of `Text`, `Tag`, `Mark` and `Kept`, in their order. It is empty for text that
+            is not translated since it could not be read. A tag without a partner, or within too
+            many others, becomes a boundary.
         format: `Format`, default `None`. That of the slice, if it is another than the document's.
     """
 
     start: int
     end: int
-    pieces: tuple
+    pieces: list
     format: "Format | None" = None
+
+    def __post_init__(self):
+        pieces, partners, opened, counts = self.pieces, {}, [], collections.Counter()
+        tags = [(index, piece) for index, piece in enumerate(pieces) if isinstance(piece, Tag)]
+        for index, tag in tags:
+            if tag.opens:
+                opened.append(index)
+                counts[tag.name] += 1
+            elif counts[tag.name]:
+                start = None
+                while start is None or pieces[start].name != tag.name:
+                    start = opened.pop()
+                    counts[pieces[start].name] -= 1
+                if len(opened) < _MOST_NESTED:
+                    partners |= {start: index, index: start}
+        for index, tag in tags:
+            is_paired = index in partners
+            tag = dataclasses.replace(tag, partner=partners.get(index))
+            pieces[index] = tag if is_paired else Mark(tag.raw, BOUNDARY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,18 +112,17 @@ class Format(abc.ABC):
     Attributes:
         name: str. What users call it.
         endings: tuple of str. The endings of its files' names.
+        escapes: tuple of functions of a text to what is written for it: the first whose result is
+            sound counts.
     """
 
     name: str
     endings: tuple
+    escapes = (str,)
 
     @abc.abstractmethod
     def segments(self, text: str) -> Iterator[Segment]:
         """Yields the segments of a document, in the order of their places."""
-
-    def escapes(self) -> tuple:
-        """Functions of a text to what is written for it: the first whose result is sound counts."""
-        return (str,)
 
     def is_sound(self, source: str, target: str) -> bool:
         """Whether the translation of a segment has the structure of its source, both as they are
@@ -154,32 +177,3 @@ def moved_back(position, edits):
             break
         position -= len(edit.text) - (edit.end - edit.start)
     return position
-
-
-def paired(pieces, names):
-    """Finds the partners of tags; a tag without one, or within too many, becomes a boundary.
-
-    Args:
-        pieces: list of pieces. Tags among them have any partner.
-        names: dict of a tag's index to its name and whether it opens.
-
-    Returns:
-        Tuple of pieces.
-    """
-    partner, opened, counts, pieces = {}, [], collections.Counter(), list(pieces)
-    for index in sorted(names):
-        name, opens = names[index]
-        if opens:
-            opened.append(index)
-            counts[name] += 1
-        elif counts[name]:
-            start = None
-            while start is None or names[start][0] != name:
-                start = opened.pop()
-                counts[names[start][0]] -= 1
-            if len(opened) < _MOST_NESTED:
-                partner |= {start: index, index: start}
-    for index in names:
-        raw = pieces[index].raw
-        pieces[index] = Tag(raw, partner[index]) if index in partner else Mark(raw, BOUNDARY)
-    return tuple(pieces)

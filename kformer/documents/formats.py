@@ -7,7 +7,7 @@ from kformer.documents.html_pages import HTML
 from kformer.documents.markdown import Markdown
 from kformer.documents.plain_text import Lines, PlainText
 from kformer.documents.subtitles import Subtitles
-from kformer.utils.checks import shown
+from kformer.utils.checks import check_choice
 
 _FORMATS = (PlainText, HTML, Markdown, Subtitles, Catalogue, Lines)
 FORMATS = tuple(format.name for format in _FORMATS)
@@ -22,10 +22,7 @@ def format_named(name):
     Raises:
         ValueError: there is no such format.
     """
-    for format in _FORMATS:
-        if format.name == name:
-            return format()
-    raise ValueError(f"format must be one of {', '.join(FORMATS)}, but {shown(name)} was given.")
+    return _FORMATS[FORMATS.index(check_choice("format", name, FORMATS))]()
 
 
 def format_of(path):

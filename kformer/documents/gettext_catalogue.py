@@ -2,10 +2,11 @@
 
 import re
 
-from kformer.documents.format import BOUNDARY, BREAK, Edit, Format, Mark, Segment, Tag, Text, paired
+from kformer.documents.format import BOUNDARY, BREAK, Edit, Format, Mark, Segment, Tag, Text
 from kformer.documents.plain_text import PlainText
 from kformer.documents.sentences import language_tag
 from kformer.documents.words import has_letters, split
+from kformer_options.installed import check_extra
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 _VALUE = re.compile(
@@ -32,15 +33,13 @@ class Catalogue(Format):
 
     name = "po"
     endings = (".po", ".pot")
+    escapes = (lambda text: text.translate(_ESCAPES),)
 
     def segments(self, text):
         line_end = "\r\n" if "\r\n" in text else "\n"
         for start, end, source in _empty_values(text):
             if has_letters(source):
                 yield _segment(source, start, end, line_end)
-
-    def escapes(self):
-        return (_escaped,)
 
     def is_sound(self, source, target):
         return re.fullmatch(rf"{_QUOTED}(?:\r?\n{_QUOTED})*", target) is not None
@@ -74,12 +73,9 @@ class _Content(str):
 
 def _empty_values(text):
     """Yields the slices of the empty values of a catalogue, and the text to translate for each."""
-    try:
-        import polib
-    except ImportError as error:
-        raise ImportError(
-            'PO files are read by polib: run `pip install "kformer[documents]"`.'
-        ) from error
+    check_extra("A PO file", "documents", ("polib",))
+    import polib
+
     # polib takes a text that looks like no path for the content of a file.
     try:
         entries = polib.pofile(_Content(text + "\n"), check_for_duplicates=False)
@@ -87,39 +83,31 @@ def _empty_values(text):
         raise ValueError(f"The document is not a valid PO file: {error}.") from error
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for entry in entries:
-        if entry.obsolete or not entry.msgid:
-            continue
         begin = starts[min(max(entry.linenum - 1, 0), len(starts) - 1)]
-        yield from _values_of(text, begin, entry, polib.unescape)
-
-
-def _values_of(text, begin, entry, unescape):
-    # The entry ends where the next one begins.
-    first = _VALUE.search(text, begin)
-    if first is None:
-        return
-    following = _STARTS_ENTRY.search(text, first.end())
-    stop = following.start() if following else len(text)
-    values = list(_VALUE.finditer(text, first.start(), stop))
-    for match in values:
-        content = "".join(re.findall(_QUOTED, match[2]))
-        if unescape(content.replace('""', "").strip('"')):
+        first = None if entry.obsolete or not entry.msgid else _VALUE.search(text, begin)
+        if first is None:
             continue
-        is_first = match[1] in ("msgstr", "msgstr[0]")
-        is_singular = is_first and len(values) > 1
-        source = entry.msgid if is_singular else entry.msgid_plural or entry.msgid
-        yield match.start(2), match.end(2), source
+        # The entry ends where the next one begins.
+        following = _STARTS_ENTRY.search(text, first.end())
+        stop = following.start() if following else len(text)
+        values = list(_VALUE.finditer(text, first.start(), stop))
+        for match in values:
+            content = "".join(re.findall(_QUOTED, match[2]))
+            if not polib.unescape(content.replace('""', "").strip('"')):
+                is_singular = match[1] in ("msgstr", "msgstr[0]") and len(values) > 1
+                source = entry.msgid if is_singular else entry.msgid_plural or entry.msgid
+                yield *match.span(2), source
 
 
 def _segment(source, start, end, line_end):
     """Returns the segment of an entry: lines of its text are split as in plain text."""
     between = f'"{line_end}"'
     begin = f'"{between}' if "\n" in source.rstrip("\n") else '"'
-    pieces, names, position = [Mark(begin, BOUNDARY)], {}, 0
+    pieces, position, (escaped,) = [Mark(begin, BOUNDARY)], 0, Catalogue.escapes
 
     def add_raw(text, kind=BOUNDARY):
         if text:
-            pieces.append(Mark(_escaped(text).replace("\\n", "\\n" + between), kind))
+            pieces.append(Mark(escaped(text).replace("\\n", "\\n" + between), kind))
 
     for segment in PlainText().segments(source):
         add_raw(source[position : segment.start])
@@ -133,16 +121,12 @@ def _segment(source, start, end, line_end):
                 elif piece[1].lower() in _VOID or piece[0].endswith("/>"):
                     pieces.append(Mark(piece[0].replace('"', '\\"')))
                 else:
-                    names[len(pieces)] = (piece[1].lower(), not piece[0].startswith("</"))
-                    pieces.append(Tag(_escaped(piece[0]), -1))
+                    opens = not piece[0].startswith("</")
+                    pieces.append(Tag(escaped(piece[0]), piece[1].lower(), opens))
         position = segment.end
     add_raw(source[position:])
     last = pieces[-1]
     if len(pieces) > 1 and isinstance(last, Mark) and last.raw.endswith("\\n" + between):
         pieces[-1] = Mark(last.raw.removesuffix(between), BOUNDARY)
     pieces.append(Mark('"', BOUNDARY))
-    return Segment(start, end, paired(pieces, names))
-
-
-def _escaped(text):
-    return text.translate(_ESCAPES)
+    return Segment(start, end, pieces)

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping
 
 from kformer.documents.words import tokens
+from kformer.utils.files import read_bytes
 
 _CASE = "case"
 _MOST_BYTES = 2**26
@@ -53,37 +54,26 @@ class Glossary:
 
     def __init__(self, entries):
         self._entries, self._sizes = {}, {}
-        self._count = 0
         for entry in entries.items() if isinstance(entries, Mapping) else entries:
             if isinstance(entry, str):
                 entry = (entry,)
             self._add(entry if isinstance(entry, Entry) else _entry(*entry))
 
     def __len__(self):
-        return self._count
+        return len({*map(id, self._entries.values())})
 
     def _add(self, entry):
-        self._count += 1
-        if not entry.source:
-            raise ValueError("An entry of a glossary has no source: give a term.")
-        for form in entry.source:
+        for form in entry.source or ("",):
             words = [form[start:end] for start, end, _ in tokens(form)]
             if not words:
-                raise ValueError(
-                    f"The term {form!r} of a glossary has no word: give a term, or leave it out."
-                )
+                raise ValueError(f"The term {form!r} of a glossary has no word: leave it out.")
             # As they are compared with the words of a text.
             term = tuple(words if entry.matches_case else map(str.casefold, words))
             if (term, entry.matches_case) in self._entries:
-                raise ValueError(
-                    f"The glossary has two entries for {form!r}: join them, with | between the "
-                    "forms."
-                )
+                raise ValueError(f"The glossary has two entries for {form!r}: join their forms.")
             self._entries[term, entry.matches_case] = entry
-            sizes = self._sizes.setdefault(words[0].casefold(), [])
-            if len(term) not in sizes:
-                sizes.append(len(term))
-                sizes.sort(reverse=True)
+            sizes = {*self._sizes.get(words[0].casefold(), ()), len(term)}
+            self._sizes[words[0].casefold()] = sorted(sizes, reverse=True)
 
     def find(self, text):
         """Finds terms in a text.
@@ -132,10 +122,8 @@ class Glossary:
         path = pathlib.Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"The glossary '{path}' does not exist; give a file of terms.")
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"The glossary '{path}' is larger than {_MOST_BYTES:,} bytes.")
         try:
-            text = path.read_bytes().decode("utf-8-sig")
+            text = read_bytes(path, _MOST_BYTES, remedy="give fewer terms").decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(f"The glossary '{path}' is not UTF-8; save it as UTF-8.") from error
         glossary = cls([])
@@ -146,10 +134,8 @@ class Glossary:
             try:
                 source, target, case, *more = [each.strip() for each in f"{line}\t\t".split("\t")]
                 if len(more) > 2 or case not in ("", _CASE):
-                    raise ValueError(
-                        f"expected a source, a target and perhaps {_CASE}, with tabs between them, "
-                        f"but {line[:80]!r} was found."
-                    )
+                    columns = f"a source, a target and perhaps {_CASE}, with tabs between them"
+                    raise ValueError(f"expected {columns}, but {line[:80]!r} was found.")
                 sides = [[form.strip() for form in side.split("|")] for side in (source, target)]
                 sides = [tuple(filter(None, side)) for side in sides]
                 glossary._add(Entry(*sides, case == _CASE))

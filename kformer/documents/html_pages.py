@@ -3,21 +3,11 @@
 import codecs
 import collections
 import contextlib
+import functools
 import html
 import re
 
-from kformer.documents.format import (
-    BOUNDARY,
-    BREAK,
-    Edit,
-    Format,
-    Kept,
-    Mark,
-    Segment,
-    Tag,
-    Text,
-    paired,
-)
+from kformer.documents.format import BOUNDARY, BREAK, Edit, Format, Kept, Mark, Segment, Tag, Text
 from kformer.documents.html_tokens import ATTRIBUTE, Token, html_tokens, unescaped
 from kformer.documents.plain_text import reads_on
 from kformer.documents.sentences import language_tag, two_letters
@@ -81,12 +71,10 @@ class HTML(Format):
 
     name = "html"
     endings = (".html", ".htm", ".xhtml")
+    escapes = (functools.partial(html.escape, quote=False),)
 
     def segments(self, text):
         return segments_of(text)
-
-    def escapes(self):
-        return (lambda text: html.escape(text, quote=False),)
 
     def encoded(self, text, encoding):
         return text.encode(encoding, _REFERENCES)
@@ -128,12 +116,9 @@ class HTML(Format):
                 first = match.start()
                 if (match[1] or "").lower() not in values:
                     continue
-                if tag is not None:
-                    yield Edit(first, match.end(), f'{match[1]}="{tag}"')
-                    continue
-                while text[first - 1].isspace():
+                while tag is None and text[first - 1].isspace():
                     first -= 1
-                yield Edit(first, match.end(), "")
+                yield Edit(first, match.end(), "" if tag is None else f'{match[1]}="{tag}"')
 
 
 def _reference(error):
@@ -162,10 +147,7 @@ def segments_of(text, offset=0):
             runs[-1].append((token.start, stop, kind))
         else:
             runs.append([])
-    for run in runs:
-        segment = _segment(text, run, offset)
-        if segment is not None:
-            yield segment
+    yield from filter(None, (_segment(text, run, offset) for run in runs))
 
 
 class _Open:
@@ -175,15 +157,15 @@ class _Open:
         self._stack, self._counts = [], collections.Counter()
         self._tables = self._barriers = 0
 
-    @property
     def is_translated(self):
-        return self._stack[-1][1] if self._stack else True
+        """Returns whether the text in the innermost is translated."""
+        return not self._stack or self._stack[-1][1]
 
     def add(self, token):
-        name = token.name
-        keys = (name, self._key(name))
-        self._stack.append((name, _is_translated(token, self.is_translated), keys))
-        self._change(name, keys, 1)
+        """Opens an element, of its start tag."""
+        keys = (token.name, self._key(token.name))
+        self._stack.append((token.name, _is_translated(token, self.is_translated()), keys))
+        self._change(token.name, keys, 1)
 
     def _change(self, name, keys, by):
         for key in keys:
@@ -227,7 +209,7 @@ def _walk(tokens):
             opened.close(names, is_implied=True)
         if token.kind == "start" and token.name not in _VOID and not is_whole:
             opened.add(token)
-        yield token, tokens[end - 1].end, is_whole, opened.is_translated
+        yield token, tokens[end - 1].end, is_whole, opened.is_translated()
         if token.kind == "end":
             opened.close((token.name,))
         position = end
@@ -253,16 +235,13 @@ def _is_opaque(token):
 def _kind(token, is_whole):
     if token.kind == "text":
         return "text"
-    if token.kind == "other":
-        return "mark"
-    if is_whole:
-        if token.name in _OPAQUE_INLINE:
-            return "mark"
-        return None if token.name in _OPAQUE else "kept"
     if token.name == "br":
         return "line"
-    if token.name in _VOID_INLINE and token.attributes.get("type") != "submit":
+    is_picture = token.name in _VOID_INLINE and token.attributes.get("type") != "submit"
+    if token.kind == "other" or is_picture or (is_whole and token.name in _OPAQUE_INLINE):
         return "mark"
+    if is_whole:
+        return None if token.name in _OPAQUE else "kept"
     return token if token.name in _INLINE | _KEPT else None
 
 
@@ -284,7 +263,7 @@ def _segment(text, run, offset):
                 is_one = before.strip() and after.lstrip()[:1].islower() and reads_on(before, after)
                 line_kinds[line] = BREAK if is_one else BOUNDARY
             before, lines = after, []
-    pieces, names = [], {}
+    pieces = []
     for index in range(first, last + 1):
         start, end, kind = run[index]
         raw = text[start:end]
@@ -297,9 +276,8 @@ def _segment(text, run, offset):
         elif kind == "mark":
             pieces.append(Mark(raw))
         else:
-            names[len(pieces)] = (kind.name, kind.kind == "start")
-            pieces.append(Tag(raw, -1))
-    return Segment(run[first][0] + offset, run[last][1] + offset, paired(pieces, names))
+            pieces.append(Tag(raw, kind.name, kind.kind == "start"))
+    return Segment(run[first][0] + offset, run[last][1] + offset, pieces)
 
 
 def _bounds(kinds, texts):

@@ -10,6 +10,7 @@ cut. Otherwise the next attempt asks for less:
 A sentence that is too long is translated in two parts, at a clause.
 """
 
+import collections
 import dataclasses
 import re
 import unicodedata
@@ -20,14 +21,11 @@ from kformer.documents.words import SPACELESS_SIGN, has_letters, tokens, valid, 
 
 SHOWN, MASKED, APART = 0, 1, 2
 _MORE_WORDS = 10
-_CLAUSES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"[.!?…:;][\"'”’»)]*\s+|[。！？；：…]+[”’」』）]*",
-        r",\s+|\s[–—-]\s|[，、]|[)\]）]\s?",
-        r"\s(?=(?:and|or|but|because|which|that|und|oder|aber|weil|dass|et|ou|mais|que|qui)\s)",
-        r"\s+",
-    )
+_CLAUSES = (
+    r"[.!?…:;][\"'”’»)]*\s+|[。！？；：…]+[”’」』）]*",
+    r",\s+|\s[–—-]\s|[，、]|[)\]）]\s?",
+    r"\s(?=(?:and|or|but|because|which|that|und|oder|aber|weil|dass|et|ou|mais|que|qui)\s)",
+    r"\s+",
 )
 
 
@@ -108,11 +106,8 @@ class Job:
 
     def _mask(self, masked):
         """Chooses words for masked items; returns the terms that a translation must contain."""
-        letters = next(
-            letter
-            for letter in ("X", "Q", "Z", "XQ", "QX", "ZX", "XZQ", "QZXQ")
-            if letter == "QZXQ" or letter not in self.flat.text
-        )
+        choices = ("X", "Q", "Z", "XQ", "QX", "ZX", "XZQ")
+        letters = next((word for word in choices if word not in self.flat.text), "QZXQ")
         self._masks = {f"{letters}{number}": item for number, item in enumerate(masked, 1)}
         self._shown = [item for item in self.items if item not in masked]
         words = [(word,) for word in self._masks]
@@ -135,22 +130,16 @@ class Job:
     def _masked_text(self):
         """Returns what the model is given, and the offset of each position in it."""
         text, offsets = "", []
-        words = {item.start: (word, item) for word, item in self._masks.items()}
+        words = {item.start: (word, item.end) for word, item in self._masks.items()}
         position = self.start
         while position < self.end:
-            if position in words:
-                word, item = words[position]
-                offsets += [len(text)] * (item.end - item.start)
-                text += word
-                position = item.end
-                continue
             sign = self.flat.text[position]
-            offsets.append(len(text))
-            if not sign.isspace():
-                text += sign
-            elif not text.endswith(" "):
-                text += " "
-            position += 1
+            if sign.isspace():
+                sign = "" if text.endswith(" ") else " "
+            sign, end = words.get(position, (sign, position + 1))
+            offsets += [len(text)] * (end - position)
+            text += sign
+            position = end
         return text, [*offsets, len(text)]
 
     def take(self, answer):
@@ -170,11 +159,10 @@ class Job:
             if middle is not None and (answer.is_cut or not is_in_word):
                 return self._divide([(self.start, middle), (middle, self.end)], self.level)
             self.is_cut = True
-        if not answer.text.strip():
-            if not self.items:
-                self.is_source = True
-                return []
-        else:
+        if not answer.text.strip() and not self.items:
+            self.is_source = True
+            return []
+        if answer.text.strip():
             spans = self._item_spans(answer.text)
             if spans is not None:
                 slices = (self.start, self.end, self.source, self.offsets)
@@ -203,9 +191,9 @@ class Job:
             if len(matches) != 1:
                 return None
             spans.append((*matches[0].span(), item))
-        items_by_forms = {}
+        items_by_forms = collections.defaultdict(list)
         for item in self._shown:
-            items_by_forms.setdefault(forms_of(item, self.flat.text), []).append(item)
+            items_by_forms[forms_of(item, self.flat.text)].append(item)
         for forms, items in items_by_forms.items():
             free = [
                 span
@@ -264,13 +252,10 @@ def split_position(flat, start, end):
     middle, size = (start + end) // 2, end - start
 
     def free(positions):
-        return [
-            position
-            for position in positions
-            if start < position < end and not any(i.start < position < i.end for i in items)
-        ]
+        positions = [position for position in positions if start < position < end]
+        return [p for p in positions if not any(item.start < p < item.end for item in items)]
 
-    for pattern in _CLAUSES:
+    for pattern in map(re.compile, _CLAUSES):
         ends = free(match.end() for match in pattern.finditer(flat.text, start, end))
         near = [position for position in ends if abs(position - middle) <= 0.35 * size]
         if near:

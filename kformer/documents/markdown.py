@@ -5,12 +5,12 @@ so the source is walked along its tokens. A segment whose translation has anothe
 refused, and translated in smaller pieces.
 """
 
-import dataclasses
 import re
 
-from kformer.documents.format import BOUNDARY, BREAK, Format, Kept, Mark, Segment, Tag, Text, paired
+from kformer.documents.format import BOUNDARY, BREAK, Format, Kept, Mark, Segment, Tag, Text
 from kformer.documents.html_pages import HTML, segments_of
 from kformer.documents.words import has_letters, split
+from kformer_options.installed import check_extra
 
 # The ends of lines, as the parser counts them.
 _LINE_END = re.compile(r"\r\n?|\n")
@@ -20,6 +20,8 @@ _NOTE_OR_MATH = re.compile(
     r"\[\^[^\]\s]{1,80}\]:?|\[!(?:NOTE|TIP|WARNING|IMPORTANT|CAUTION)\]"
     r"|\$\$[^$]{1,500}\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d)"
 )
+# An escape in front of a bracket takes its meaning away.
+_BRACKET = re.compile(r"\\.?|[\[\]]", re.S)
 _BREAK = re.compile(r"[ \t]*\\?\n[ \t]*")
 _HTML_NAME = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>")
 _HTML_VOID = ("br", "img", "hr", "wbr", "input")
@@ -35,19 +37,28 @@ _DESTINATION = re.compile(
 )
 
 
+def _literal(text):
+    """Escapes what would be read as another text. The rest at most makes markup, which is seen."""
+    return _REFERENCE.sub(r"\\\g<0>", text)
+
+
+def escaped(text):
+    """Escapes characters only where they would form markup."""
+    text = _SPECIAL.sub(r"\\\g<0>", text)
+    return _BLOCK_START.sub(r"\1\\\2", text) if not text[:1].isdigit() else text
+
+
 class Markdown(Format):
     """CommonMark with tables and strikethrough."""
 
     name = "markdown"
     endings = (".md", ".markdown")
+    escapes = (_literal, escaped)
 
     def __init__(self, references=None):
-        try:
-            import markdown_it
-        except ImportError as error:
-            raise ImportError(
-                'Markdown is read by markdown-it-py: run `pip install "kformer[documents]"`.'
-            ) from error
+        check_extra("Markdown", "documents", ("markdown_it",))
+        import markdown_it
+
         # What stands in the source as an escape must be told from text.
         self._parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
         self._parser.disable("text_join")
@@ -65,19 +76,17 @@ class Markdown(Format):
             if token.type == "html_block":
                 begin, end = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
                 for segment in segments_of(text[begin:end], begin):
-                    yield dataclasses.replace(segment, format=block)
+                    segment.format = block
+                    yield segment
             elif token.type == "table_close":
                 row = None
             elif token.type == "inline" and has_letters(token.content):
                 walk = _Walk(text, starts, token, row)
                 start = starts[token.map[0]]
-                segment = walk.segment() or Segment(start, start, ())
+                segment = walk.segment() or Segment(start, start, [])
                 if row is not None:
-                    segment, row = dataclasses.replace(segment, format=cell), walk.end
+                    segment.format, row = cell, walk.end
                 yield segment
-
-    def escapes(self):
-        return _literal, escaped
 
     def is_sound(self, source, target):
         return self._signature(source) == self._signature(target)
@@ -91,11 +100,10 @@ class Markdown(Format):
         for token in self._parser.parse(text, environment):
             kinds.append((token.type, token.tag))
             for child in token.children or ():
-                if child.type in ("text", "text_special"):
-                    continue
                 attributes = tuple(sorted(child.attrs.items()))
                 content = child.content if child.type in ("code_inline", "html_inline") else ""
-                kinds.append((child.type, child.tag, attributes, content))
+                if child.type not in ("text", "text_special"):
+                    kinds.append((child.type, child.tag, attributes, content))
         # Siblings may change their order, as words do.
         return sorted(kinds, key=repr), [kind for kind, *_ in kinds if kind.endswith("break")]
 
@@ -103,26 +111,13 @@ class Markdown(Format):
 class _Cell(Markdown):
     """A cell of a table, which a pipe would end."""
 
-    def escapes(self):
-        return lambda text: _literal(text).replace("|", "\\|"), escaped
+    escapes = (lambda text: _literal(text).replace("|", "\\|"), escaped)
 
 
 class _Block(HTML):
     """A block of HTML, which may stand in a quotation: its signs `>` stay."""
 
-    def escapes(self):
-        return (lambda text: text.replace("&", "&amp;").replace("<", "&lt;"),)
-
-
-def _literal(text):
-    """Escapes what would be read as another text. The rest at most makes markup, which is seen."""
-    return _REFERENCE.sub(r"\\\g<0>", text)
-
-
-def escaped(text):
-    """Escapes characters only where they would form markup."""
-    text = _SPECIAL.sub(r"\\\g<0>", text)
-    return _BLOCK_START.sub(r"\1\\\2", text) if not text[:1].isdigit() else text
+    escapes = (lambda text: text.replace("&", "&amp;").replace("<", "&lt;"),)
 
 
 class _Walk:
@@ -139,7 +134,7 @@ class _Walk:
         self.text, self.content, self._children = text, token.content, token.children
         self.positions = self._positions(starts, token.map[0], row)
         self.end = self.positions[-1] + 1 if self.positions else row
-        self.pieces, self.names = [], {}
+        self.pieces = []
         self._address, self._skipped = None, 0
 
     def _positions(self, starts, first, row):
@@ -179,17 +174,16 @@ class _Walk:
         if self.content[position:].strip() or Text("") in self.pieces:
             return None
         end = self.positions[min(position, len(self.positions) - 1)]
-        return Segment(self.positions[0], end, paired(self.pieces, self.names))
+        return Segment(self.positions[0], end, self.pieces)
 
     def _add(self, start, end, kind, *arguments):
-        """Adds a piece of a kind for a slice of the content; returns the end of the slice."""
-        raw = self.text[self.positions[start] : self.positions[end]]
-        self.pieces.append(kind(raw, *arguments))
+        """Adds a piece of a kind for a slice of the content; returns the end of the slice, which
+        is `None` where there is none.
+        """
+        if end is not None:
+            raw = self.text[self.positions[start] : self.positions[end]]
+            self.pieces.append(kind(raw, *arguments))
         return end
-
-    def _add_tag(self, start, end, name, opens):
-        self.names[len(self.pieces)] = (name, opens)
-        return self._add(start, end, Tag, -1)
 
     def _step(self, child, position):
         """Adds the pieces of a token; returns the position after it, `None` if it is missing."""
@@ -198,9 +192,8 @@ class _Walk:
             return self._text(child.content, position)
         if kind in ("softbreak", "hardbreak"):
             match = _BREAK.match(content, position)
-            return match and self._add(
-                position, match.end(), Mark, BREAK if kind == "softbreak" else BOUNDARY
-            )
+            sort = BREAK if kind == "softbreak" else BOUNDARY
+            return match and self._add(position, match.end(), Mark, sort)
         if kind == "code_inline":
             pattern = re.compile(rf"(?<!`){re.escape(markup)}(?!`)")
             match = pattern.search(content, position + len(markup))
@@ -208,22 +201,19 @@ class _Walk:
             return self._add(position, match.end(), Kept) if is_here else None
         if kind == "image":
             end = _end_of_link(content, _end_of_label(content, position + 1))
-            return None if end is None else self._add(position, end, Mark)
+            return self._add(position, end, Mark)
         if kind in ("link_open", "link_close") and markup in ("autolink", "linkify"):
             if kind == "link_close":
                 end, self._address = self._address, None
                 return end
-            end = content.find(">", position)
-            if end < 0:
-                return None
-            self._address = self._add(position, end + 1, Kept)
-            return position
+            end = content.find(">", position) + 1
+            self._address = self._add(position, end or None, Kept)
+            return position if end else None
         if kind == "link_close":
-            end = _end_of_link(content, position)
-            return None if end is None else self._add_tag(position, end, "a", False)
+            return self._add(position, _end_of_link(content, position), Tag, "a", False)
         # What is left stands in the content as it is.
         raw = {"text_special": markup or child.content, "html_inline": child.content}
-        raw = "[" if kind == "link_open" else raw.get(kind, markup)
+        raw = {**raw, "link_open": "["}.get(kind, markup)
         end = position + len(raw)
         if not raw or not content.startswith(raw, position):
             return None
@@ -235,11 +225,11 @@ class _Walk:
             name = match and match[2].lower()
             if not match or match[3] or name in _HTML_VOID:
                 return self._add(position, end, Mark, *([BOUNDARY] if name == "br" else []))
-            return self._add_tag(position, end, "<" + name, not match[1])
+            return self._add(position, end, Tag, "<" + name, not match[1])
         if not child.nesting:
             return None
         name = "a" if kind == "link_open" else child.tag
-        return self._add_tag(position, end, name, child.nesting == 1)
+        return self._add(position, end, Tag, name, child.nesting == 1)
 
     def _text(self, text, position):
         """Adds text, with the signs of footnotes and formulas in it."""
@@ -251,8 +241,8 @@ class _Walk:
         text = text[skipped:]
         if not self.content.startswith(text, position):
             text = text.lstrip()
-            if not self.content.startswith(text, position):
-                return None
+        if not self.content.startswith(text, position):
+            return None
         for piece in split(_NOTE_OR_MATH, text):
             if isinstance(piece, str):
                 self.pieces.append(Text(piece))
@@ -265,15 +255,11 @@ class _Walk:
 def _end_of_label(content, position):
     """Returns where the text in brackets ends that begins at a position."""
     depth = 0
-    while position < len(content):
-        sign = content[position]
-        if sign == "\\":
-            position += 1
-        depth += (sign == "[") - (sign == "]")
-        if sign == "]" and depth == 0:
-            break
-        position += 1
-    return position
+    for match in _BRACKET.finditer(content, position):
+        depth += (match[0] == "[") - (match[0] == "]")
+        if match[0] == "]" and depth == 0:
+            return match.start()
+    return len(content)
 
 
 def _end_of_link(content, position):

@@ -35,6 +35,10 @@ class Span:
     phrase: str = ""
     children: list = dataclasses.field(default_factory=list)
 
+    def holds(self, position):
+        """Returns whether a position of the sentence is within the tags."""
+        return self.start <= position < self.end
+
 
 def placed(source, target, spans, atoms=(), in_order=False):
     """Places spans in a translation.
@@ -67,7 +71,7 @@ def is_nested(marks, spans, atoms, length):
     for span in with_children(spans):
         first, last = offsets.get(span.opening, 0), offsets.get(span.closing, length)
         for start, end, origin in atoms:
-            if (first <= start and end <= last) != _holds(span, origin):
+            if (first <= start and end <= last) != span.holds(origin):
                 return False
     return True
 
@@ -95,8 +99,8 @@ def word_ranges(source_words, target_words, phrases=()):
     Returns:
         List of pairs of start and end among the target's words, one for each source word.
     """
-    lower_source = [word.casefold() for word in source_words]
-    lower_target = [word.casefold() for word in target_words]
+    lower_source = [*map(str.casefold, source_words)]
+    lower_target = [*map(str.casefold, target_words)]
     ranges = _even_ranges(len(lower_source), len(lower_target))
     counts, indices = collections.Counter(lower_source), {}
     for j, word in enumerate(lower_target):
@@ -118,15 +122,9 @@ def word_ranges(source_words, target_words, phrases=()):
 
 def _even_ranges(count, target_count):
     """Returns the ranges of words that are in the same order on both sides."""
-    ranges = []
-    for i in range(count):
-        start = i * target_count // count
-        ranges.append((start, max(-(-(i + 1) * target_count // count), start + 1)))
-    return ranges
-
-
-def _holds(span, origin):
-    return span.start <= origin < span.end
+    starts = [i * target_count // count for i in range(count)]
+    ends = [-(-(i + 1) * target_count // count) for i in range(count)]
+    return [(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True)]
 
 
 class _Placing:
@@ -135,11 +133,8 @@ class _Placing:
         self.source_tokens = tokens(source)
         self.target_tokens = tokens(target, [atom[:2] for atom in atoms])
         origins = {start: origin for start, _, origin in atoms}
-        self._atoms = [
-            (index, origins[token[0]])
-            for index, token in enumerate(self.target_tokens)
-            if token[0] in origins
-        ]
+        starts = [start for start, _, _ in self.target_tokens]
+        self._atoms = [(i, origins[start]) for i, start in enumerate(starts) if start in origins]
         self._source_words, self._target_words = (
             [i for i, (_, _, is_word) in enumerate(side) if is_word]
             for side in (self.source_tokens, self.target_tokens)
@@ -173,8 +168,8 @@ class _Placing:
 
     def _written(self, span, start, end):
         inner = self.place(span.children, start, end)
-        at_end = (len(self.target), len(self.target))
-        first = (self.target_tokens[start] if start < len(self.target_tokens) else at_end)[0]
+        is_token = start < len(self.target_tokens)
+        first = self.target_tokens[start][0] if is_token else len(self.target)
         last = self.target_tokens[end - 1][1] if end > start else first
         inner = [(key, min(max(offset, first), last)) for key, offset in inner]
         marks = [(span.opening, first), *inner, (span.closing, last)]
@@ -237,14 +232,14 @@ class _Placing:
             number = bisect.bisect_left(self._target_words, start)
             start = self._target_words[number - 1] + 1 if number else 0
         start, end = max(low, min(start, high)), max(low, min(end, high))
-        atoms = [k for k, origin in self._atoms if _holds(span, origin) and low <= k < high]
+        atoms = [k for k, origin in self._atoms if span.holds(origin) and low <= k < high]
         return min([start, *atoms]), max([end, *(k + 1 for k in atoms)])
 
     def _around_atoms(self, span, start, end, low, high):
         """Returns a range cut down to a slice without the atoms that are outside of the span in
         the source.
         """
-        inside = {k: _holds(span, origin) for k, origin in self._atoms}
+        inside = {k: span.holds(origin) for k, origin in self._atoms}
         outer = [k for k in range(start, end) if inside.get(k) is False]
         if not outer:
             return start, end
@@ -252,11 +247,10 @@ class _Placing:
         sizes = [(sum(inside.get(k, False) for k in range(*each)), each) for each in slices]
         start, end = max(sizes, key=lambda each: (each[0], each[1][1] - each[1][0]))[1]
         if start == end:  # Beside the atom, rather than around nothing.
-            if start > low and start - 1 not in inside:
-                return start - 1, start
-            after = next((k for k in range(start, high) if inside.get(k) is not False), high)
-            if after < high:
-                return after, after + 1
+            after = (k for k in range(start, high) if inside.get(k) is not False)
+            is_before = start > low and start - 1 not in inside
+            start = start - 1 if is_before else next(after, None)
+            return (end, end) if start is None else (start, start + 1)
         return start, end
 
     def _gap(self, span, low, high):

@@ -34,13 +34,12 @@ class PlainText(Format):
             start, line = match.start(), _LINE_END.sub("", match[0])
             prefix = _PREFIX.match(line).end()
             cells = [m.span() for m in _CELL.finditer(line, prefix) if has_letters(m[0])]
-            if pending and not (
-                len(cells) == 1 and goes_on(text, pending, indent, start, prefix, line)
-            ):
+            is_one = len(cells) == 1
+            if pending and not (is_one and goes_on(text, pending, indent, start, prefix, line)):
                 yield joined(text, pending)
                 pending = []
             slices = [trimmed(text, start + first, start + last) for first, last in cells]
-            if len(slices) == 1:
+            if is_one:
                 pending.append(slices[0])
                 indent = text[start : slices[0][0]]
             else:
@@ -50,10 +49,9 @@ class PlainText(Format):
 
     def is_sound(self, source, target):
         """Returns whether there are as many lines, and none is empty that was not."""
-        shapes = [
-            [not line.strip("> \t") for line in _LINE_END.split(text)] for text in (source, target)
-        ]
-        return shapes[0] == shapes[1]
+        lines = (_LINE_END.split(text) for text in (source, target))
+        first, second = ([not line.strip("> \t") for line in side] for side in lines)
+        return first == second
 
 
 class Lines(Format):
@@ -66,8 +64,7 @@ class Lines(Format):
         for match in re.finditer(r"[^\n]+", text):
             pieces = _PIECE.finditer(text, *match.span())
             slices = [trimmed(text, *piece.span()) for piece in pieces]
-            slices = [(start, end) for start, end in slices if start < end]
-            if slices:
+            if slices := [(start, end) for start, end in slices if start < end]:
                 yield joined(text, slices)
 
 
@@ -109,4 +106,4 @@ def joined(text, slices):
             pieces.append(Mark(text[position:start], BREAK))
         pieces.append(Text(text[start:end]))
         position = end
-    return Segment(slices[0][0], slices[-1][1], tuple(pieces))
+    return Segment(slices[0][0], slices[-1][1], pieces)

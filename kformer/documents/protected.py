@@ -21,20 +21,17 @@ _PLACEHOLDERS = (
     r"\$[A-Z_][A-Z0-9_]{1,60}\b",  # $NAME
 )
 _CODE = (r"``[^`\n]{1,200}``", r":[a-z][a-z:+-]{1,30}:`[^`\n]{1,200}`", r"`[^`\n]{1,200}`_{0,2}")
-_UNITS = "|".join(
-    sorted(
-        "km/h m/s km² m² m³ cm² km cm mm µm nm m kg mg µg g t ml cl dl l L ms µs ns min h s Hz kHz "
-        "MHz GHz kW MW kWh W V mV mA Ah mAh kJ kcal Pa hPa kPa bar °C °F ° dB px pt em rem bit kB "
-        "KB MB GB TB KiB MiB GiB Mbit/s Gbit/s Mbps Gbps ft mph lb oz % ‰ € \\$ £ ¥ EUR USD GBP "
-        "CNY".split(),
-        key=len,
-        reverse=True,
-    )
-)
+_UNITS = (
+    "km/h m/s km² m² m³ cm² km cm mm µm nm m kg mg µg g t ml cl dl l L ms µs ns min h s Hz kHz "
+    "MHz GHz kW MW kWh W V mV mA Ah mAh kJ kcal Pa hPa kPa bar °C °F ° dB px pt em rem bit kB "
+    "KB MB GB TB KiB MiB GiB Mbit/s Gbit/s Mbps Gbps ft mph lb oz % ‰ € \\$ £ ¥ EUR USD GBP "
+    "CNY"
+).split()
+_UNIT = "|".join(sorted(_UNITS, key=len, reverse=True))
 _AMOUNT = r"\d{1,30}(?:[.,\u00a0\u202f]\d{1,30}){0,10}"
 _NUMBER = (
     rf"(?<![\w.,])(?:[€$£¥]\s?{_AMOUNT}(?![\w])"
-    rf"|[-−+±]?{_AMOUNT}[ \u00a0\u202f]?(?:{_UNITS})(?![A-Za-z0-9²³/]))"
+    rf"|[-−+±]?{_AMOUNT}[ \u00a0\u202f]?(?:{_UNIT})(?![A-Za-z0-9²³/]))"
 )
 _HIDDEN = re.compile("|".join([*_CODE, _URL, _WWW, _MAIL, *_PLACEHOLDERS]))
 _VISIBLE = re.compile(_NUMBER)

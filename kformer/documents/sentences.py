@@ -1,12 +1,16 @@
 """Splits text into sentences: `sentencex`, and exceptions of our own."""
 
+import configparser
 import functools
 import itertools
+import pathlib
 import re
 
-from kformer.documents.abbreviations import BEFORE, ENDING, STARTERS
 from kformer.documents.words import SPACELESS_SIGN, valid
+from kformer_options.installed import check_extra
 
+_ABBREVIATIONS = configparser.ConfigParser()
+_ABBREVIATIONS.read(pathlib.Path(__file__).with_name("abbreviations.ini"), encoding="utf-8")
 # So many characters around an end are looked at.
 _CONTEXT = 400
 # The splitter's time grows with the square of a text without spaces.
@@ -74,20 +78,17 @@ def sentence_ends(text, language="en"):
     """
     if not text:
         return []
-    try:
-        import sentencex
-    except ImportError as error:
-        raise ImportError(
-            "Documents are split into sentences by sentencex: run `pip install "
-            '"kformer[documents]"`.'
-        ) from error
-    language, chinese_ends = two_letters(language), list(_CHINESE_END.finditer(text))
+    check_extra("A document", "documents", ("sentencex",))
+    import sentencex
+
+    language = two_letters(language)
+    chinese_ends = [match.end() for match in _CHINESE_END.finditer(text)]
     # A long text is divided before the splitter reads it.
     starts = [0]
-    for match in chinese_ends:
-        if match.end() - starts[-1] >= _MOST_AT_ONCE:
-            starts.append(match.end())
-    ends = {match.end() for match in chinese_ends}
+    for end in chinese_ends:
+        if end - starts[-1] >= _MOST_AT_ONCE:
+            starts.append(end)
+    ends = set(chinese_ends)
     for start, stop in itertools.pairwise([*starts, len(text)]):
         boundaries = sentencex.get_sentence_boundaries(language, valid(text[start:stop]))
         ends |= {start + boundary["end_index"] for boundary in boundaries}
@@ -111,20 +112,17 @@ def language_tag(code):
     return "-".join([short, *(part for part in others if part not in ("Latn", "XX"))])
 
 
-_TWO_LETTERS = dict(
-    pair.split(":")
-    for pair in (
-        "eng:en deu:de ger:de fra:fr fre:fr zho:zh chi:zh cmn:zh yue:zh spa:es ita:it por:pt "
-        "nld:nl jpn:ja kor:ko rus:ru pol:pl ces:cs swe:sv dan:da fin:fi nob:nb tur:tr ara:ar "
-        "hin:hi ukr:uk"
-    ).split()
+_CODES = (
+    "eng:en deu:de ger:de fra:fr fre:fr zho:zh chi:zh cmn:zh yue:zh spa:es ita:it por:pt nld:nl "
+    "jpn:ja kor:ko rus:ru pol:pl ces:cs swe:sv dan:da fin:fi nob:nb tur:tr ara:ar hin:hi ukr:uk"
 )
+_TWO_LETTERS = dict(pair.split(":") for pair in _CODES.split())
 
 
 @functools.lru_cache(maxsize=64)
 def _words(table, language):
-    tables = {"before": BEFORE, "ending": ENDING, "starters": STARTERS}
-    return frozenset(tables[table].get(language, tables[table]["en"]).split())
+    words = _ABBREVIATIONS[table]
+    return frozenset(f"{words.get('all', '')} {words.get(language, words['en'])}".split())
 
 
 def _abbreviation(text):
@@ -150,13 +148,10 @@ def _missed(text, language):
         short = _abbreviation(before[-80:])
         is_sure = short in _words("ending", language) and not text[match.end()].isalpha()
         is_sure = is_sure or (short in ("etc", "usw") and language != "de")
-        is_period = text[match.start()] == "."
         is_start = word in _words("starters", language)
-        if (
-            is_end
-            or (is_sure and is_period)
-            or (is_start and (not is_period or _ends_sentence(before, language)))
-        ):
+        if text[match.start()] == ".":
+            is_start = is_sure or (is_start and _ends_sentence(before, language))
+        if is_end or is_start:
             yield match.end()
 
 
@@ -184,9 +179,8 @@ def _is_within(text, end, language):
         if before.endswith("."):
             return _is_abbreviated(before, after, "en")
         if before[-1:] in '”」』"' and before[-2:-1] in "。！？…":
-            if _OPENED_ZH.search(before[-200:]):
-                return bool(_GOES_ON_ZH.match(after))
-            return bool(_SPEECH_ZH.match(after[:24]) or _GOES_ON_ZH.match(after))
+            is_speech = not _OPENED_ZH.search(before[-200:]) and _SPEECH_ZH.match(after[:24])
+            return bool(is_speech or _GOES_ON_ZH.match(after))
         return before.endswith("…") and after[:1] not in ("“", "「")
     if before.rstrip(_CLOSERS)[-1:] in "!?…" and _LOWER_AFTER.match(after):
         return True

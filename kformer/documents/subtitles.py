@@ -2,7 +2,7 @@
 
 import re
 
-from kformer.documents.format import BREAK, Edit, Format, Mark, Segment, Tag, Text, paired
+from kformer.documents.format import BREAK, Edit, Format, Mark, Segment, Tag, Text
 from kformer.documents.plain_text import reads_on
 from kformer.documents.sentences import language_tag
 from kformer.documents.words import has_letters, split, trimmed
@@ -32,6 +32,8 @@ class Subtitles(Format):
 
     name = "srt"
     endings = (".srt",)
+    # SRT has no escapes: what looks like a tag in a translation is left out.
+    escapes = (str, lambda text: _TAG.sub("", text).replace("-->", "→"))
 
     def segments(self, text):
         starts = [match.span() for match in _HEAD.finditer(text)]
@@ -63,10 +65,6 @@ class Subtitles(Format):
         elif match:
             yield Edit(match.end("name"), match.end("line"), language_tag(target))
 
-    def escapes(self):
-        # SRT has no escapes: what looks like a tag in a translation is left out.
-        return str, lambda text: _TAG.sub("", text).replace("-->", "→")
-
     def is_sound(self, source, target):
         """Whether there are the same times and tags, and no line of a subtitle is empty."""
         return _shape(source) == _shape(target)
@@ -82,7 +80,7 @@ def _shape(text):
 
 def _segment(text, slices):
     """Returns the segment of slices of lines, and of what stands between them."""
-    pieces, names, position = [], {}, None
+    pieces, position = [], None
     for start, end in slices:
         if position is not None:
             pieces.append(Mark(text[position:start], BREAK))
@@ -90,9 +88,8 @@ def _segment(text, slices):
             if isinstance(piece, str):
                 pieces.append(Text(piece))
             elif piece[1]:
-                names[len(pieces)] = (piece[1].lower(), not piece[0].startswith("</"))
-                pieces.append(Tag(piece[0], -1))
+                pieces.append(Tag(piece[0], piece[1].lower(), not piece[0].startswith("</")))
             else:
                 pieces.append(Mark(piece[0]))
         position = end
-    return Segment(slices[0][0], slices[-1][1], paired(pieces, names))
+    return Segment(slices[0][0], slices[-1][1], pieces)

@@ -110,9 +110,8 @@ def _decoded(text, format):
     if unicode != "utf-8":
         # Half a character, or the half of a pair, stays too.
         errors, end = "surrogatepass", end - (end - len(bom)) % 2
-    return text[len(bom) : end].decode(
-        unicode, errors
-    ), lambda target: bom + target.encode(unicode, errors) + text[end:]
+    content = text[len(bom) : end].decode(unicode, errors)
+    return content, lambda target: bom + target.encode(unicode, errors) + text[end:]
 
 
 class Model:

@@ -69,8 +69,7 @@ class Report:
         """Adds occurrences of a term; arguments are those of `TermUse`."""
         use = next((use for use in self.terms if use.source == source), None)
         if use is None:
-            use = TermUse(source, target)
-            self.terms.append(use)
+            self.terms.append(use := TermUse(source, target))
         use.found += found
         use.used += used
 
@@ -136,9 +135,8 @@ class _Window:
             answers = yield [job.request for job in pending]
             pairs = zip(pending, answers, strict=True)
             pending = [new for job, answer in pairs for new in job.take(answer)]
-        assemblies = []
-        for flat, jobs in zip(flats, rows, strict=True):
-            assemblies.append(Assembly(flat, [chunk for job in jobs for chunk in job.chunks()]))
+        chunks = [[chunk for job in jobs for chunk in job.chunks()] for jobs in rows]
+        assemblies = list(map(Assembly, flats, chunks))
         # What stands within tags is also translated alone, which tells where it is in the sentence.
         spans = [span for each in assemblies for span in each.phrases() if has_phrases]
         if spans:
@@ -178,7 +176,7 @@ class _Window:
         segment = assembly.flat.segment
         source = self.text[segment.start : segment.end]
         format = segment.format or self.format
-        for escape in format.escapes():
+        for escape in format.escapes:
             target = assembly.write(escape)
             if assembly.is_complete and format.is_sound(source, target):
                 return Edit(segment.start, segment.end, target)
@@ -191,8 +189,7 @@ class _Window:
         for job in jobs:
             attempts = list(job.all_jobs())
             report.parted += len(attempts) > 2
-            num_cut = sum(attempt.is_cut for attempt in attempts)
-            report.cut += num_cut
+            report.cut += (num_cut := sum(attempt.is_cut for attempt in attempts))
             report.cut_at += [assembly.flat.segment.start] * bool(num_cut)
             report.untranslated += sum(attempt.is_source for attempt in attempts)
         for item in assembly.flat.items:

@@ -17,19 +17,13 @@ several spellings, one is fixed here, so that a value has exactly one target:
 - Money takes its unit and subunit: 三美元五十美分. Yuan split into 角 and 分: 三元五角, 三元零五分.
 """
 
-from __future__ import annotations
-
 import datetime
 from functools import cache
 
 DIGITS = "零一二三四五六七八九"
 WEEKDAYS = ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日")
 
-_PARTS_OF_DAY = (
-    ("凌晨",) * 6 + ("早上",) * 3 + ("上午",) * 3 + ("中午",) + ("下午",) * 5 + ("晚上",) * 6
-)
-
-
+_PARTS_OF_DAY = ["凌晨"] * 6 + ["早上"] * 3 + ["上午"] * 3 + ["中午"] + ["下午"] * 5 + ["晚上"] * 6
 _UNITS = ((10**8, "亿"), (10**4, "万"), (1000, "千"), (100, "百"), (10, "十"))
 
 

@@ -10,24 +10,16 @@ their words. Times in figures have "am" or "pm", or the part of the day, or two 
 on the 24-hour clock (04:30, never 4:30). Noon and midnight may also be "12:00 pm" and "12:00 am",
 as digital clocks have it."""
 
-from __future__ import annotations
-
 import datetime
 from functools import cache
 
-from kformer.examples.english_numbers import (
-    integer_words,
-    options,
-    ordinal_digits,
-    ordinal_words,
-    pick,
-)
+from kformer.examples import english_numbers as numbers
+from kformer.examples.english_numbers import integer_words, options, pick
 
 MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+    "January February March April May June July August September October November December"
+).split()
+WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _ALSO = {"September": "Sept", "Tuesday": "Tues", "Thursday": "Thurs"}
 
 
@@ -50,11 +42,11 @@ def year_words(year: int) -> tuple[str, ...]:
         return ("two thousand",)
     in_century = year % 100
     last = integer_words(in_century)
+    if year == 1900:
+        return ("nineteen hundred",)
+    if year < 1910:
+        return (f"nineteen oh {last}", f"nineteen hundred and {last}")
     if year < 2000:
-        if not in_century:
-            return ("nineteen hundred",)
-        if in_century < 10:
-            return (f"nineteen oh {last}", f"nineteen hundred and {last}")
         return (f"nineteen {last}",)
     thousands = (integer_words(year), integer_words(year, british=True))
     if in_century < 10:
@@ -102,8 +94,8 @@ def spell_date(date: datetime.date, random, *, weekday: bool = False) -> str:
     text = template.format(
         m=pick(_spellings(name), random) if in_digits else name,
         d=date.day,
-        o=ordinal_digits(date.day),
-        w=ordinal_words(date.day),
+        o=numbers.ordinal_digits(date.day),
+        w=numbers.ordinal_words(date.day),
         y=year,
         month=date.month,
         short=name[:3],
@@ -163,9 +155,7 @@ def _at_twelve(hour, minute):
 
 
 @cache
-def time_spellings(
-    hour: int, minute: int
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def time_spellings(hour: int, minute: int) -> tuple[tuple[str, ...], ...]:
     """The spellings of a time of day.
 
     Args:
@@ -178,8 +168,7 @@ def time_spellings(
         four"). A common spelling occurs more than once.
     """
     on_face = hour % 12 or 12
-    half = "ap"[hour // 12]
-    upper = half.upper()
+    half, upper = ("a", "A") if hour < 12 else ("p", "P")
     marks = (f" {half}m", f" {half}m", f" {half}.m.", f"{half}m", f" {upper}M", f"{upper}M")
     digital = [f"{hour:02d}:{minute:02d}"] * 4 + [f"{on_face}:{minute:02d}{mark}" for mark in marks]
     digital += [f"{on_face}.{minute:02d}{mark}" for mark in (marks[0], marks[3])]

@@ -8,17 +8,14 @@ every machine.
 No spelling is generated that could mean two values: the bare sign "¥", for one, is both yuan and
 yen."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 
 ONES = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
-    *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"),
-    *("eighteen", "nineteen"),
-)
-TENS = ("zero", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+).split()
+TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
 IRREGULAR_ORDINALS = {
     **{"one": "first", "two": "second", "three": "third"},
     **{"five": "fifth", "eight": "eighth", "nine": "ninth", "twelve": "twelfth"},
@@ -40,9 +37,8 @@ def options(text):
 
 @cache
 def _below_thousand(number, british, hyphen):
-    hundreds, rest = divmod(number, 100)
+    (hundreds, rest), (tens, ones) = divmod(number, 100), divmod(number % 100, 10)
     words = [ONES[hundreds] + " hundred"] if hundreds else []
-    tens, ones = divmod(rest, 10)
     if rest >= 20:
         words.append(TENS[tens] + (hyphen + ONES[ones] if ones else ""))
     elif rest or not hundreds:
@@ -68,13 +64,12 @@ def integer_words(
     """
     if number < 1000:
         return _below_thousand(number, british, hyphen)
-    text = ""
-    separator = ", " if commas else " "
+    groups, separator = [], ", " if commas else " "
     for scale, name in SCALES:
         if number >= scale:
             group, number = divmod(number, scale)
-            words = _below_thousand(group, british, hyphen)
-            text += (separator if text else "") + words + " " + name
+            groups.append(f"{_below_thousand(group, british, hyphen)} {name}")
+    text = separator.join(groups)
     if number:
         # A comma comes only before hundreds: "ten thousand, six hundred", but "ten thousand six".
         before = separator if number >= 100 else " and " if british else " "
@@ -152,20 +147,18 @@ def spell_integer(number: int, random, *, words: float = 0.6) -> str:
     Returns:
         str.
     """
-    if number >= 1000 and not number % 100 and random() < 0.4:
-        scaled = _scaled(number, random)
-        if scaled is not None:
-            return scaled
+    is_round = number >= 1000 and not number % 100
+    if is_round and random() < 0.4 and (scaled := _scaled(number, random)):
+        return scaled
     return _words(number, random) if random() < words else _digits(number, random)
 
 
 def spell_ordinal(number: int, random) -> str:
     """A random spelling of an ordinal: "23rd", "the 23rd", "twenty-third"."""
     chance = random()
+    text = ordinal_words(number, british=chance < 0.7, hyphen=" " if chance > 0.94 else "-")
     if chance < 0.4:
         text = ordinal_digits(number)
-    else:
-        text = ordinal_words(number, british=chance < 0.7, hyphen=" " if chance > 0.94 else "-")
     return "the " + text if random() < 0.4 else text
 
 
@@ -231,21 +224,16 @@ class Currency(NamedTuple):
 CURRENCIES = (
     Currency(
         *("USD", "美元", "美分", 8, "4*dollar/dollars | US dollar/US dollars", "4*$ | US$"),
-        subunits="cent/cents",
-        whole_names="buck/bucks",
-        subunit_sign="¢",
+        **{"subunits": "cent/cents", "whole_names": "buck/bucks", "subunit_sign": "¢"},
     ),
     Currency(
-        *("EUR", "欧元", "欧分", 4, "euro/euros", "€"),
-        subunits="cent/cents",
+        *("EUR", "欧元", "欧分", 4, "euro/euros", "€", "cent/cents"),
         lone_subunits="euro cent/euro cents",
     ),
     Currency(
         *("GBP", "英镑", "便士", 4),
         "3*pound/pounds | British pound/British pounds | pound sterling/pounds sterling",
-        "£",
-        subunits="penny/pence",
-        whole_names="quid/quid",
+        *("£", "penny/pence", "quid/quid"),
         subunit_sign="p",
     ),
     # Yuan's jiao and fen are spelled in `_yuan`.
@@ -271,11 +259,10 @@ def _whole_money(units, currency, random):
     chance = random()
     if chance < 0.4:
         if units >= 10**6 and chance < 0.2:
-            scaled = _scaled(units, random)
-            if scaled is not None and currency.symbols and scaled[0].isdigit():
+            scaled = _scaled(units, random) or ""
+            if currency.symbols and scaled[:1].isdigit():
                 return pick(options(currency.symbols), random) + scaled
-        digits = _digits(units, random)
-        digits += ".00" if chance > 0.36 and currency.subunit else ""
+        digits = _digits(units, random) + ".00" * bool(chance > 0.36 and currency.subunit)
         return _beside_digits(digits, currency, random)
     names = options(currency.names) + options(currency.whole_names)
     singular, plural = pick(names, random).split("/")

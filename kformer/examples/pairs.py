@@ -26,8 +26,6 @@ hundred, and twelve o'clock (noon, midnight).
 A small model copies digits readily only if each digit is a token of its own: train the tokenizer
 with digits split (the `split_digits` of SentencePiece)."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -40,9 +38,7 @@ from kformer.examples import chinese_forms as chinese
 from kformer.examples import english_dates, english_numbers
 from kformer.examples.english_dates import DIGITAL, FACE, SPOKEN
 from kformer.examples.english_numbers import CURRENCIES, pick
-from kformer.utils.checks import check_choice
-
-__all__ = ["CATEGORIES", "SPLITS", "Pair", "generate_pairs", "iterate_pairs", "split_of"]
+from kformer.utils.checks import check_choice, check_whole
 
 SPLITS = ("train", "valid", "test")
 FIRST_DATE = datetime.date(1900, 1, 1)
@@ -73,22 +69,23 @@ def split_of(value: datetime.date | datetime.time | int | str) -> str:
     Returns:
         str: `"train"`, `"valid"` or `"test"`.
     """
+    is_always_trained = False
     if isinstance(value, datetime.date):
-        return _split_of_key("date " + value.isoformat())
-    if isinstance(value, datetime.time):
+        key = "date " + value.isoformat()
+    elif isinstance(value, datetime.time):
         hour = value.hour % 12
-        is_twelve = not (hour or value.minute)
-        return "train" if is_twelve else _split_of_key(f"time {hour}:{value.minute:02d}")
-    digits = str(value)
-    if "." in digits:
-        digits = digits.rstrip("0").rstrip(".")
-    is_below_hundred = len(digits) <= 2 and "." not in digits
-    if is_below_hundred or len(digits.replace("0", "").replace(".", "")) <= 1:
+        is_always_trained = not (hour or value.minute)
+        key = f"time {hour}:{value.minute:02d}"
+    else:
+        digits = str(value)
+        if "." in digits:
+            digits = digits.rstrip("0").rstrip(".")
+        is_below_hundred = len(digits) <= 2 and "." not in digits
+        num_significant = len(digits.replace("0", "").replace(".", ""))
+        is_always_trained = is_below_hundred or num_significant <= 1
+        key = "quantity " + digits
+    if is_always_trained:
         return "train"
-    return _split_of_key("quantity " + digits)
-
-
-def _split_of_key(key):
     number = int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "little") % 100
     return "valid" if number < 5 else "test" if number < 10 else "train"
 
@@ -186,14 +183,12 @@ def _number_pair(random, split):
     kind = random()
     if kind < 0.66:
         number = _quantity(random, split, _integer)
-        source, target = (
-            english_numbers.spell_integer(number, random),
-            chinese.spell_integer(number),
-        )
+        source = english_numbers.spell_integer(number, random)
+        target = chinese.spell_integer(number)
         if kind <= 0.62:
             return source, target
-        in_digits = source[0].isdigit()
-        signs = ("-", "-", "minus ") if in_digits else ("minus ", "minus ", "negative ")
+        signs = ("minus ", "minus ", "negative ")
+        signs = ("-", "-", "minus ") if source[0].isdigit() else signs
         return pick(signs, random) + source, "负" + target
     if kind < 0.78:
         number = _quantity(random, split, lambda random: _integer(random, (1, 2, 2, 3, 3, 4)))
@@ -237,14 +232,6 @@ _CATEGORIES = {
 CATEGORIES = tuple(_CATEGORIES)
 
 
-def _as_typed(source, random):
-    """The text, sometimes with a capital at its beginning or in lower case."""
-    chance = random()
-    if chance < 0.12:
-        return source[0].upper() + source[1:]
-    return source.lower() if chance < 0.16 else source
-
-
 def iterate_pairs(
     *, seed: int = 0, split: str = "train", categories: Sequence[str] | None = None
 ) -> Iterator[Pair]:
@@ -266,22 +253,24 @@ def iterate_pairs(
     ```
     """
     check_choice("split", split, SPLITS)
-    if isinstance(categories, str):
-        categories = (categories,)
-    names = CATEGORIES if categories is None else tuple(categories)
+    names = CATEGORIES if categories is None else categories
+    names = (names,) if isinstance(names, str) else tuple(names)
     for name in names or [""]:
         check_choice("category", name, CATEGORIES)
-    random = Random(f"kformer embedded corpus {split} {seed}").random
-    return _endless_pairs(random, split, names)
+    return _endless_pairs(Random(f"kformer embedded corpus {split} {seed}").random, split, names)
 
 
 def _endless_pairs(random, split, names):
-    shares = [(name, *_CATEGORIES[name]) for name in names]
-    makers = [(name, make) for name, make, share in shares for _ in range(share)]
+    names = [name for name in names for _ in range(_CATEGORIES[name][1])]
     while True:
-        name, make = pick(makers, random)
-        source, target = make(random, split)
-        yield Pair(_as_typed(source, random), target, name)
+        name = pick(names, random)
+        source, target = _CATEGORIES[name][0](random, split)
+        chance = random()
+        if chance < 0.12:
+            source = source[0].upper() + source[1:]
+        elif chance < 0.16:
+            source = source.lower()
+        yield Pair(source, target, name)
 
 
 def generate_pairs(
@@ -311,6 +300,5 @@ def generate_pairs(
     sources, targets, categories = zip(*pairs)
     ```
     """
-    if count < 0:
-        raise ValueError(f"count is {count}: pass how many pairs to generate, 0 or more.")
+    check_whole("count", count, least=0)
     return list(islice(iterate_pairs(seed=seed, split=split, categories=categories), count))

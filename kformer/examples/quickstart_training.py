@@ -2,6 +2,8 @@
 
 import collections
 import contextlib
+import functools
+import itertools
 import pathlib
 import shutil
 import time
@@ -10,7 +12,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from kformer.data import ParallelDataset
 from kformer.examples.pairs import generate_pairs
@@ -33,11 +35,8 @@ BATCH_TOKENS = 2048
 STEPS = 2_500
 PEAK_RATE = 3e-3
 MODEL_SIZE = {
-    "num_encoder_layers": 3,
-    "num_decoder_layers": 3,
-    "hidden_dim": 128,
-    "intermediate_dim": 256,
-    "num_heads": 4,
+    **{"num_encoder_layers": 3, "num_decoder_layers": 3},
+    **{"hidden_dim": 128, "intermediate_dim": 256, "num_heads": 4},
 }
 NUM_TEST_PAIRS = 2_000
 QUICK_STEPS = 300
@@ -110,7 +109,8 @@ def quickstart(
     # result.accuracy["all"]  # 0.1
     ```
     """
-    say = _Speaker(console or Console(highlight=False))
+    console = console or Console(highlight=False)
+    say = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
     steps = steps or (QUICK_STEPS if quick else STEPS)
     output = pathlib.Path(output)
     _check_output(output)
@@ -119,31 +119,38 @@ def quickstart(
     except ImportError as error:
         saved_model = None
         say(f"No SavedModel is made, and the sentences are translated by the run: {error}")
-    seconds = {}
-    clock = _Clock(seconds)
-
+    # When each phase has ended.
+    times = {"": time.perf_counter()}
     tokenizer, train = _prepare(steps, seed, say)
-    clock("data")
+    times["data"] = time.perf_counter()
     model = _train(tokenizer, train, steps, seed, say)
-    clock("training")
+    times["training"] = time.perf_counter()
     config = {"quickstart": {"steps": steps, "seed": seed}, "example": SENTENCES[0]}
     translator = Translator(model, tokenizer, config=config)
     count = NUM_TEST_PAIRS if not quick else NUM_TEST_PAIRS // 10
     accuracy = exact_match(translator, generate_pairs(count, seed=seed, split="test"))
-    clock("measuring")
+    times["measuring"] = time.perf_counter()
     say(f"Exactly right, of {count:,} pairs whose values never occurred in training:")
-    say.table(_accuracy_table(accuracy))
+    table = Table("category", Column("exact match", justify="right"))
+    for name, value in accuracy.items():
+        table.add_row(name, f"{100 * value:.1f} %", style="bold" if name == "all" else None)
+    console.print(table)
 
     translator.save(output)
     folder = None
     if saved_model is not None:
         folder = translator.export(saved_model)
-        clock("export")
+        times["export"] = time.perf_counter()
         translator = SavedModelTranslator(folder)
     translations = list(zip(SENTENCES, translator(SENTENCES), strict=True))
-    clock("reading back" if folder else "translating")
+    times["reading back" if folder else "translating"] = time.perf_counter()
     say(f"Translated by the {f'SavedModel in {folder}' if folder else f'run in {output}'}:")
-    say.table(_translation_table(translations))
+    table = Table("English", "Chinese")
+    for row in translations:
+        table.add_row(*row)
+    console.print(table)
+    pairs = itertools.pairwise(times.items())
+    seconds = {name: end - start for (_, start), (name, end) in pairs}
     durations = ", ".join(f"{name} {duration:.0f} s" for name, duration in seconds.items())
     say(f"{durations}; in all {sum(seconds.values()):.0f} s")
     say(f"The run is in {output}{f', the SavedModel in {folder}' if folder else ''}. Try your own:")
@@ -158,7 +165,10 @@ def _prepare(steps, seed, say):
         f"Generating {num_pairs:,} pairs of English dates, times, numbers and amounts of money "
         "with their Chinese ..."
     )
-    pairs = _training_pairs(num_pairs, seed)
+    # Additional numbers, which are the hardest to learn.
+    more = round(num_pairs * MORE_NUMBERS)
+    pairs = generate_pairs(num_pairs - more, seed=seed)
+    pairs += generate_pairs(more, seed=seed + 1_000_003, categories="number")
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = Tokenizer.train(
         texts=sources[:20_000],
@@ -184,29 +194,16 @@ def _train(tokenizer, train, steps, seed, say):
         max_length=64,
         seed=seed,
     )
-    model.compile(
-        optimizer=keras.optimizers.Adam(
-            LinearWarmupDecay(PEAK_RATE, steps // 10, steps),
-            beta_2=0.98,
-            epsilon=1e-9,
-            global_clipnorm=1.0,
-        ),
-        loss=MaskedCrossentropy(),
-        metrics=[MaskedAccuracy()],
-    )
+    rate = LinearWarmupDecay(PEAK_RATE, steps // 10, steps)
+    adam = keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0)
+    model.compile(optimizer=adam, loss=MaskedCrossentropy(), metrics=[MaskedAccuracy()])
     say(
         f"Training {model.count_params():,} parameters for {counted(steps, 'step')} with "
         f"model.fit, {keras.backend.backend()} backend ..."
     )
     with TrainingProgress(steps) as progress:
-        model.fit(
-            train.from_step(0),
-            steps_per_epoch=steps,
-            epochs=1,
-            shuffle=False,
-            callbacks=[progress],
-            verbose=0,
-        )
+        options = {"steps_per_epoch": steps, "shuffle": False, "verbose": 0}
+        model.fit(train.from_step(0), **options, callbacks=[progress])
     return model
 
 
@@ -226,10 +223,8 @@ def exact_match(translator, pairs, batch_size=128):
     for pair, text in zip(pairs, found, strict=True):
         for name in (pair.category, "all"):
             right[name].append(text == pair.target)
-    return {
-        name: sum(values) / len(values)
-        for name, values in sorted(right.items(), key=lambda item: (item[0] == "all", item[0]))
-    }
+    names = [*sorted(right.keys() - {"all"}), "all"]
+    return {name: sum(right[name]) / len(right[name]) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -243,57 +238,17 @@ class LinearWarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
-        self.peak, self.warmup_steps, self.total_steps = (
-            float(peak),
-            max(1, int(warmup_steps)),
-            int(total_steps),
-        )
+        self.peak, self.total_steps = float(peak), int(total_steps)
+        self.warmup_steps = max(1, int(warmup_steps))
 
     def __call__(self, step):
         number = ops.cast(step, "float32") + 1.0
-        falling = (self.total_steps + 1.0 - number) / max(
-            1.0, self.total_steps + 1.0 - self.warmup_steps
-        )
+        span = max(1.0, self.total_steps + 1.0 - self.warmup_steps)
+        falling = (self.total_steps + 1.0 - number) / span
         return self.peak * ops.maximum(ops.minimum(number / self.warmup_steps, falling), 0.0)
 
     def get_config(self):
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-        }
-
-
-def _training_pairs(count, seed):
-    """Pairs of all categories, with additional numbers, which are the hardest to learn."""
-    more = round(count * MORE_NUMBERS)
-    return generate_pairs(count - more, seed=seed) + generate_pairs(
-        more, seed=seed + 1_000_003, categories="number"
-    )
-
-
-class _Speaker:
-    """Prints lines and tables on a console."""
-
-    def __init__(self, console):
-        self._console = console
-
-    def __call__(self, text):
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def table(self, table):
-        self._console.print(table)
-
-
-class _Clock:
-    """Measures how long each phase takes."""
-
-    def __init__(self, seconds):
-        self.seconds, self._start = seconds, time.perf_counter()
-
-    def __call__(self, name):
-        now = time.perf_counter()
-        self.seconds[name], self._start = now - self._start, now
+        return {name: getattr(self, name) for name in ("peak", "warmup_steps", "total_steps")}
 
 
 def _check_output(output):
@@ -305,28 +260,8 @@ def _check_output(output):
     with files.locked(output):
         is_run = (output / "config.json").is_file() and "quickstart" in read_config(output)
         if files.entries(output) and not is_run:
-            raise ValueError(
-                f"{output} is not empty and is not a quickstart: choose another folder."
-            )
+            raise ValueError(f"{output} is not empty and is not a quickstart: choose another.")
         for entry in [path for path in output.iterdir() if path.name != files.LOCK_FILE]:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     with contextlib.suppress(OSError):  # Another process may write there by now.
         output.rmdir()
-
-
-def _accuracy_table(accuracy):
-    table = Table()
-    table.add_column("category")
-    table.add_column("exact match", justify="right")
-    for name, value in accuracy.items():
-        table.add_row(name, f"{100 * value:.1f} %", style="bold" if name == "all" else None)
-    return table
-
-
-def _translation_table(translations):
-    table = Table()
-    table.add_column("English")
-    table.add_column("Chinese")
-    for source, target in translations:
-        table.add_row(source, target)
-    return table

@@ -24,7 +24,7 @@ def frequent_tokens(tokenizer, texts, size=None):
         TypeError: `texts` is one text.
     """
     if isinstance(texts, str | bytes):
-        check_texts(texts)
+        check_texts(texts)  # One text is an error.
     if size is not None:
         check_whole("size", size)
     counts, texts = collections.Counter(), iter(texts)
@@ -33,9 +33,7 @@ def frequent_tokens(tokenizer, texts, size=None):
         for row in tokenizer.tokenize(chunk, side="target"):
             counts.update(row)
     if not counts:
-        raise ValueError(
-            "There is no token in the texts of the shortlist; give text in the target language."
-        )
+        raise ValueError("The texts of the shortlist have no token; give text in its language.")
     # Equally frequent tokens by id: the list must not depend on the order of the texts.
     tokens = set(sorted(counts, key=lambda token: (-counts[token], token))[:size])
     vocabulary = tokenizer.vocabulary("target")

@@ -1,5 +1,6 @@
 """Sequences of ids from lists, NumPy arrays or tensors of any backend."""
 
+import itertools
 import numbers
 
 import numpy as np
@@ -33,17 +34,13 @@ def id_rows(ids):
         if ids.ndim not in (1, 2):
             raise ValueError(f"ids must have one or two dimensions, not {ids.ndim}.")
         flat = ids.ndim == 1 and ids.dtype != object
-        return _int_rows([ids] if flat else ids), flat
-    flat = isinstance(ids, IdSequence)
-    ids = list(ids)
-    flat = flat or (bool(ids) and isinstance(ids[0], numbers.Integral))
-    return _int_rows([ids] if flat else ids), flat
-
-
-def _int_rows(rows):
-    rows = [row.tolist() if hasattr(row, "tolist") else list(row) for row in rows]
-    for row in rows:
-        for token_id in row:
-            if type(token_id) is not int and not isinstance(token_id, numbers.Integral):
-                raise ValueError(f"ids must be whole numbers; {token_id!r} is not.")
-    return rows
+    else:
+        is_one, ids = isinstance(ids, IdSequence), list(ids)
+        flat = is_one or (bool(ids) and isinstance(ids[0], numbers.Integral))
+    rows = [
+        row.tolist() if hasattr(row, "tolist") else list(row) for row in ([ids] if flat else ids)
+    ]
+    for token_id in itertools.chain.from_iterable(rows):
+        if type(token_id) is not int and not isinstance(token_id, numbers.Integral):
+            raise ValueError(f"ids must be whole numbers; {token_id!r} is not.")
+    return rows, flat

@@ -46,13 +46,8 @@ def check_languages(languages, places, sides):
     for place in (*places["source"], *places["target"]):
         check_choice("A language place", place, PLACES)
         # Both sides share the start token.
-        size = len(sides["source" if place.startswith("source") else "target"])
-        for code, token_id in languages.items():
-            if not 0 <= token_id < size:
-                raise ValueError(
-                    f"The id {token_id} of the language {code!r} is outside of the vocabulary of "
-                    f"{size} pieces."
-                )
+        vocabulary = sides["source" if place.startswith("source") else "target"]
+        vocabulary.check_ids(languages.values(), "language id")
     return languages, places
 
 
@@ -62,21 +57,15 @@ def find_language(languages, places, role, code):
     Raises:
         ValueError: there is no such language, or the model does not read this role's language.
     """
-    if not languages:
-        raise ValueError(
-            f"This tokenizer has no languages to choose from; leave out the {role} language "
-            f"{code!r}."
-        )
     if not places[role]:
-        raise ValueError(f"This model does not read the {role} language; leave out {code!r}.")
-    if isinstance(code, str):
-        bare = re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda m: m[1] or m[2] or "", code)
-        for name in (code, bare):
-            if name in languages:
-                return languages[name]
-    raise ValueError(
-        f"The {role} language {code!r} is unknown; choose one of {some_languages(languages)}."
-    )
+        fault = f"does not read the {role} language" if languages else "has no choice of languages"
+        raise ValueError(f"This model {fault}; leave out {code!r}.")
+    bare = re.sub(r"\A(?:>>(.*)<<|__(.*)__)\Z", lambda m: m[1] or m[2] or "", str(code))
+    for name in (str(code), bare):
+        if name in languages:
+            return languages[name]
+    choices = some_languages(languages)
+    raise ValueError(f"The {role} language {code!r} is unknown; choose one of {choices}.")
 
 
 def some_languages(languages):

@@ -58,9 +58,8 @@ NORMALIZATIONS = {
 
 def get_normalization(name, *, trainable=False):
     """The `Normalization` with a name; an unknown name raises `ValueError`."""
-    choices = [
-        rule.name for rule in NORMALIZATIONS.values() if rule.sentencepiece_rule or not trainable
-    ]
+    rules = NORMALIZATIONS.values()
+    choices = [rule.name for rule in rules if rule.sentencepiece_rule or not trainable]
     return NORMALIZATIONS[check_choice("normalization", name, choices)]
 
 

@@ -22,10 +22,10 @@ from kformer.text.vocabulary_size import default_vocabulary_size
 from kformer.utils.checks import check_choice, check_whole
 from kformer.utils.lines import read_chunks
 from kformer_options.names import named
-from kformer_options.text_files import check_readable, count_lines
+from kformer_options.text_files import check_readable, count_lines, is_path
 
 MODEL_TYPES = ("unigram", "bpe")
-PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
+SPECIAL_IDS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
 
 # The last bits of the sums in unigram training depend on the number of threads. With a fixed number
 # every machine trains the same model.
@@ -79,8 +79,7 @@ def train_on_corpus(corpus, vocabulary_size, **settings):
     if texts is not None:
         count = len(texts) if hasattr(texts, "__len__") else _USUAL_TEXTS
     else:
-        paths = [files] if isinstance(files, str | os.PathLike) else files
-        count = max(map(count_lines, paths), default=0)
+        count = max(map(count_lines, [files] if is_path(files) else files), default=0)
     size = default_vocabulary_size(count)
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -121,14 +120,11 @@ def train_sentencepiece(
         VocabularySizeError: if the vocabulary size does not fit the corpus.
         ValueError: if a setting is impossible.
     """
-    check_whole("vocabulary_size", vocabulary_size, least=END_ID + 1)
+    check_whole("vocabulary_size", vocabulary_size, least=len(SPECIAL_IDS))
     check_whole("max_sentences", max_sentences)
     check_choice("model_type", model_type, MODEL_TYPES)
     if not 0.0 < character_coverage <= 1.0:
-        raise ValueError(
-            f"character_coverage={character_coverage!r} must be above 0 and at most 1, such as "
-            "0.9995."
-        )
+        raise ValueError(f"character_coverage={character_coverage!r} must be in (0, 1].")
     # A uniform sample of the sentences (Vitter's algorithm R).
     generator, sample = random.Random(seed), []
     for index, sentence in enumerate(_sentence_parts(sentences, normalization)):
@@ -137,9 +133,7 @@ def train_sentencepiece(
         elif (slot := generator.randrange(index + 1)) < max_sentences:
             sample[slot] = sentence
     if not sample:
-        raise ValueError(
-            f"There is no text in {corpus}; a tokenizer needs at least one line that is not blank."
-        )
+        raise ValueError(f"There is no text in {corpus}; give at least one line that is not blank.")
     writer = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -157,11 +151,8 @@ def train_sentencepiece(
             shuffle_input_sentence=False,
             hard_vocab_limit=True,
             num_threads=_THREADS,
-            pad_id=PAD_ID,
-            unk_id=UNKNOWN_ID,
-            bos_id=START_ID,
-            eos_id=END_ID,
             minloglevel=2,
+            **SPECIAL_IDS,
             **options,
         )
     except RuntimeError as error:
@@ -182,23 +173,19 @@ def open_corpus(files, texts, files_name, texts_name):
         raise ValueError(f"Pass either {files_name} or {texts_name} to train a tokenizer.")
     if texts is not None:
         if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
-            raise ValueError(
-                f"{texts_name} must be an iterable of texts, not one {type(texts).__name__}."
-            )
+            kind = type(texts).__name__
+            raise ValueError(f"{texts_name} must be an iterable of texts, not one {kind}.")
         return texts, texts_name
     is_one = isinstance(files, str | bytes) or not hasattr(files, "__iter__")
     paths = [files] if is_one else list(files)
     for path in paths:
-        if not isinstance(path, str | os.PathLike):
+        if not is_path(path):
             raise ValueError(
                 f"{files_name} takes paths of text files, but it has a {type(path).__name__}: give "
                 f"texts themselves as {texts_name}."
             )
-        if not os.path.isfile(path):
-            raise FileNotFoundError(f"There is no text file {os.fspath(path)!r}; check the path.")
         check_readable(path, "text")
-    names = ", ".join(repr(os.fspath(path)) for path in paths[:3])
-    names += " ..." if len(paths) > 3 else ""
+    names = ", ".join(repr(os.fspath(path)) for path in paths[:3]) + " ..." * (len(paths) > 3)
     chunks = (chunk for path in paths for chunk in read_chunks(path, "text", 10_000))
     return itertools.chain.from_iterable(chunks), names or files_name
 
@@ -217,22 +204,16 @@ def _sentence_parts(sentences, normalization):
 def _explained(message, corpus, vocabulary_size, side):
     """Returns SentencePiece's error as an error with one sentence and a remedy."""
     name = named("vocabulary_size")
-    size = f"{name}={vocabulary_size}"
-    if match := re.search(r"Vocabulary size too high .* <= (\d+)", message):
-        text = (
-            f"{size} is too large for {corpus}, which supports at most {match[1]} pieces; pass "
-            f"{name}={match[1]} or less, or train on more text."
-        )
-    elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        text = (
-            f"{size} is too small for {corpus}, whose characters, bytes and special tokens need "
-            f"{match[1]} pieces; pass {name}={match[1]} or more."
-        )
-    elif "all_chars_count" in message:
-        text = (
-            f"There is no text in {corpus} after normalisation; a tokenizer needs at least one "
-            "visible character."
-        )
-    else:
-        text = f"SentencePiece could not train on {corpus}: {' '.join(message.split())}"
-    return VocabularySizeError(text, int(match[1]), side) if match else ValueError(text)
+    for pattern, fault, verb, change in (
+        (r"Vocabulary size too high .* <= (\d+)", "large", "has at most", "less"),
+        (r"smaller than required_chars\. \d+ vs (\d+)", "small", "needs", "more"),
+    ):
+        if match := re.search(pattern, message):
+            text = (
+                f"{name}={vocabulary_size} is too {fault} for {corpus}, which {verb} {match[1]} "
+                f"pieces: pass {name}={match[1]} or {change}."
+            )
+            return VocabularySizeError(text, int(match[1]), side)
+    if "all_chars_count" in message:
+        return ValueError(f"There is no text in {corpus} after normalisation; give words.")
+    return ValueError(f"SentencePiece could not train on {corpus}: {' '.join(message.split())}")

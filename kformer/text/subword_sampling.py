@@ -59,17 +59,12 @@ class SubwordSampler:
     def __init__(self, vocabulary, strength, seed=0):
         kind = model_type(vocabulary.model)
         if kind not in (UNIGRAM, BPE):
-            raise ValueError(
-                "Subword sampling needs a unigram or a BPE model of SentencePiece; this one has "
-                "words or characters."
-            )
-        most = 1 if kind == BPE else math.inf
+            raise ValueError("Subword sampling needs a unigram or a BPE model of SentencePiece.")
+        most, meaning = {
+            BPE: (1, "a probability below 1, as 0.1, with a BPE model"),
+            UNIGRAM: (math.inf, "an exponent above 0, as 0.3, with a unigram model"),
+        }[kind]
         if isinstance(strength, bool) or not 0 < strength < most:
-            meaning = (
-                "a probability below 1, as 0.1, with a BPE model"
-                if kind == BPE
-                else "an exponent above 0, as 0.3, with a unigram model"
-            )
             raise ValueError(
                 f"The strength of subword sampling must be {meaning}, but {strength!r} was given."
             )
@@ -77,8 +72,8 @@ class SubwordSampler:
         # Piece to (id, score), of all pieces that are neither special nor a byte.
         self._pieces, processor = {}, vocabulary.processor
         special = {vocabulary.unknown_id, *vocabulary.control_ids}
-        checks = (processor.is_control, processor.is_unknown, processor.is_byte)
-        checks = (*checks, processor.is_unused)
+        names = ("is_control", "is_unknown", "is_byte", "is_unused")
+        checks = [getattr(processor, name) for name in names]
         for number in range(len(processor)):
             token = number if vocabulary.id_map is None else vocabulary.id_map[number]
             if token not in special and not any(check(number) for check in checks):
@@ -162,9 +157,8 @@ class SubwordSampler:
                     ways[end].append((begin, sums[begin] + self.strength * entry[1]))
             if ways[end]:
                 highest = max(score for _, score in ways[end])
-                sums[end] = highest + math.log(
-                    sum(math.exp(score - highest) for _, score in ways[end])
-                )
+                total = sum(math.exp(score - highest) for _, score in ways[end])
+                sums[end] = highest + math.log(total)
         pieces, end = [], len(text)
         while end:
             if not ways[end]:  # A character without a piece of its own: the word stays as it is.

@@ -59,18 +59,11 @@ class TextConstraints:
 
     def _checked(self, name, lists, has_forms=False):
         """Yields the number of each text, and its terms as a list of tuples of forms."""
-        if isinstance(lists, str | bytes):
-            raise TypeError(
-                f"{name} must be a list with a list of terms for each text, not one text."
-            )
+        _check_list(name, lists, "lists of terms, one for each text")
         lists = list(lists)
         check_same_length("the texts", len(self._numbers), name, len(lists))
         for number, terms in zip(self._numbers, lists, strict=True):
-            if isinstance(terms, str | bytes):
-                raise TypeError(
-                    f"{name} of text {number} must be a list of terms, but {shown(terms)} was "
-                    "given; put it into a list."
-                )
+            _check_list(f"{name} of text {number}", terms, "terms")
             rows = []
             for term in terms:
                 is_several = has_forms and isinstance(term, tuple | list)
@@ -100,8 +93,9 @@ class TextConstraints:
         Returns:
             Array of ints.
         """
-        sizes = [self._size(i, options) for i in indices]
-        return np.maximum(options.limits(np.array(lengths)), sizes)
+        return np.maximum(
+            options.limits(np.array(lengths)), [self._size(i, options) for i in indices]
+        )
 
     def check_fit(self, indices, options, more=0):
         """Checks that what must be in the translations of some texts fits.
@@ -119,8 +113,7 @@ class TextConstraints:
             if size > options.max_length:
                 raise ValueError(
                     f"The prefix and the terms of {numbered(self._numbers[index])} need {size} "
-                    f"tokens, but {named('max_length')} is {options.max_length}; give fewer, or "
-                    "raise it."
+                    f"tokens, but {named('max_length')} is {options.max_length}; give fewer."
                 )
 
     def _size(self, index, options):
@@ -160,16 +153,12 @@ class TextConstraints:
         """Returns the ids of constraints of the texts of some numbers; errors name their kind."""
         rows = self._vocabulary.encode(texts)
         for text, row, number in zip(texts, rows, numbers, strict=True):
+            fault = None if row or kind == "prefix" else "is empty"
             if self._vocabulary.unknown_id in row:
-                raise ValueError(
-                    f"The {kind} {shown(text)} of {numbered(number)} cannot be written: the "
-                    "model's vocabulary lacks one of its characters; leave it out."
-                )
-            if not row and kind != "prefix":
-                raise ValueError(
-                    f"The {kind} {shown(text)} of {numbered(number)} is empty: give a word, or "
-                    "leave it out."
-                )
+                fault = "cannot be written: the model's vocabulary lacks one of its characters"
+            if fault is not None:
+                name = f"The {kind} {shown(text)} of {numbered(number)}"
+                raise ValueError(f"{name} {fault}; leave it out.")
         return rows
 
     def _forms(self, texts, number):
@@ -177,9 +166,13 @@ class TextConstraints:
         forms = []
         for row in self._encode(texts, "term", [number] * len(texts)):
             forms.append(row)
-            if not begins_word(row, self._starts):
+            if not self._begins_word(row):
                 forms += filter(None, [joined(row, self._unsigned)])
         return forms
+
+    def _begins_word(self, row):
+        first = self._starts[row[0]]
+        return bool(self._starts[row[1]] == 1 if first == 2 and len(row) > 1 else first == 1)
 
     @functools.cached_property
     def _starts(self):
@@ -193,11 +186,8 @@ class TextConstraints:
     def _ids(self):
         """Dict of the pieces that may write a forbidden phrase in another way to their ids."""
         pairs = zip(self._vocabulary.pieces, self._vocabulary.surfaces, strict=False)
-        return {
-            piece: i
-            for i, (piece, surface) in enumerate(pairs)
-            if surface and not is_byte_piece(piece, surface)
-        }
+        ids = {pair: i for i, pair in enumerate(pairs) if pair[1] and not is_byte_piece(*pair)}
+        return {piece: i for (piece, _), i in ids.items()}
 
     def _ways(self, term, number):
         """Returns the ways to write a forbidden phrase as tokens, those of fewest pieces first."""
@@ -206,13 +196,12 @@ class TextConstraints:
         if any(self._vocabulary.pieces[i] not in self._ids for i in row):  # Bytes.
             return [row]
         ways = [row, *self._written(text, len(row) + _MORE_PIECES)]
-        if not begins_word(row, self._starts):
+        if not self._begins_word(row):
             # It may stand after another word, and within a piece.
             text = text.removeprefix(SPACE_SIGN)
             ways += [[i] for piece, i in self._ids.items() if text in piece]
             ways += self._written(text, len(row) + _MORE_PIECES)
-        ways = list(dict.fromkeys(map(tuple, ways)))
-        return [list(way) for way in ways][:_MOST_WAYS]
+        return [list(way) for way in dict.fromkeys(map(tuple, ways))][:_MOST_WAYS]
 
     def _written(self, text, most):
         """Returns the ways to write a text with up to `most` pieces, those of fewest first."""
@@ -245,10 +234,10 @@ def joined(row, unsigned):
     return row[1:] if first == -2 else [int(first), *row[1:]]
 
 
-def begins_word(row, starts):
-    """Returns whether ids begin with a word; `starts` is an array, from `word_starts`."""
-    first = starts[row[0]]
-    return bool(starts[row[1]] == 1 if first == 2 and len(row) > 1 else first == 1)
+def _check_list(name, value, items):
+    if isinstance(value, str | bytes):
+        value = shown(value)
+        raise TypeError(f"{name} must be a list of {items}, but the text {value} was given.")
 
 
 def _padded(rows, depth):

@@ -2,13 +2,13 @@
 
 import copy
 import functools
+import hashlib
 import json
 import os
 import pathlib
 from collections.abc import Sequence
 
-from kformer.text import folder as tokenizer_folder
-from kformer.text.folder import SIDES, SPECIAL_NAMES
+from kformer.text.folder import SIDES, SPECIAL_NAMES, read_folder, write_folder
 from kformer.text.id_sequences import IdSequence, id_rows
 from kformer.text.languages import check_languages, cut_tag, find_language
 from kformer.text.normalization import get_normalization, valid_text
@@ -64,9 +64,11 @@ class Tokenizer:
 
     def __init__(
         self,
-        source,
-        target,
+        models,
+        vocabularies,
+        control_ids,
         *,
+        normalization,
         special_ids,
         prefixes,
         suffixes,
@@ -74,25 +76,26 @@ class Tokenizer:
         language_places=None,
         language_tags=False,
     ):
-        # `source` and `target` are a `Vocabulary` each, the same object if both sides share one.
-        self._sides = {"source": source, "target": target}
+        # The first three arguments have a value for each side.
+        sides = list(zip(models, vocabularies, control_ids, strict=True))
+        options = get_normalization(normalization), special_ids["unknown"]
+        vocabularies = [
+            Vocabulary(*side, *options) for side in (sides if sides[0] != sides[1] else sides[:1])
+        ]
+        # The same object if both sides share one.
+        self._sides = {"source": vocabularies[0], "target": vocabularies[-1]}
         self.special_ids = {name: special_ids[name] for name in SPECIAL_NAMES}
         self._prefixes, self._suffixes = (
             {side: tuple(ids[side]) for side in SIDES} for ids in (prefixes, suffixes)
         )
-        self.normalization = source.normalization.name
+        self.normalization = normalization
         self._languages, self._language_places = check_languages(
             languages, language_places, self._sides
         )
         self.language_tags = bool(language_tags)
         for side, vocabulary in self._sides.items():
             ids = (*self.special_ids.values(), *self._prefixes[side], *self._suffixes[side])
-            for token_id in ids:
-                if not 0 <= token_id < len(vocabulary):
-                    raise ValueError(
-                        f"The special id {token_id} is outside of the {side} vocabulary of "
-                        f"{len(vocabulary)} pieces."
-                    )
+            vocabulary.check_ids(ids, f"special {side} id")
 
     @classmethod
     def train(
@@ -248,26 +251,21 @@ class Tokenizer:
             ValueError: a model cannot be read, or ids are missing or out of range.
         """
         models = [_model_bytes(each) for each in (model, target_model) if each is not None]
-        pieces, target_pieces = _piece_list(vocabulary), _piece_list(target_vocabulary)
+        pieces, target_pieces = map(_piece_list, (vocabulary, target_vocabulary))
         processor, special_ids = load_sentencepiece(models[0]), {}
-        for name, token_id, default in (
-            ("pad", pad_id, processor.pad_id()),
-            ("unknown", unknown_id, processor.unk_id()),
-            ("start", start_id, processor.bos_id()),
-            ("end", end_id, processor.eos_id()),
-        ):
-            token_id = default if token_id is None and pieces is None else token_id
-            if token_id is None or token_id < 0:
+        own = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+        ids = pad_id, unknown_id, start_id, end_id
+        for name, token_id, default in zip(SPECIAL_NAMES, ids, own, strict=True):
+            special_ids[name] = default if token_id is None and pieces is None else token_id
+            if special_ids[name] is None or special_ids[name] < 0:
                 raise ValueError(f"This model has no {name}_id of its own; pass {name}_id.")
-            special_ids[name] = token_id
         suffixes = {"source": source_suffix, "target": target_suffix}
-        if target_control_ids is None:
-            target_control_ids = control_ids
+        controls = (control_ids, control_ids if target_control_ids is None else target_control_ids)
         common = [special_ids[name] for name in ("pad", "start", "end")]
-        return cls._from_parts(
+        return cls(
             [models[0], models[-1]],
             [pieces, pieces if target_pieces is None else target_pieces],
-            [(*control_ids, *common), (*target_control_ids, *common)],
+            [(*ids, *common) for ids in controls],
             languages=languages,
             language_places=language_places,
             language_tags=language_tags,
@@ -278,26 +276,6 @@ class Tokenizer:
                 side: [special_ids["end"]] if ids is None else ids for side, ids in suffixes.items()
             },
         )
-
-    @classmethod
-    def _from_parts(
-        cls, models, vocabularies, control_ids, *, normalization, special_ids, **settings
-    ):
-        """Makes a tokenizer; the first three arguments have a value for each side."""
-        rule = get_normalization(normalization)
-        sides = list(zip(models, vocabularies, control_ids, strict=True))
-        unknown_id = special_ids["unknown"]
-        vocabularies = [
-            Vocabulary(
-                model,
-                normalization=rule,
-                unknown_id=unknown_id,
-                control_ids=controls,
-                pieces=pieces,
-            )
-            for model, pieces, controls in (sides if sides[0] != sides[1] else sides[:1])
-        ]
-        return cls(vocabularies[0], vocabularies[-1], special_ids=special_ids, **settings)
 
     def save(self, folder: Path) -> None:
         """Writes the tokenizer into a folder: `tokenizer.json` and the files that it names.
@@ -313,31 +291,25 @@ class Tokenizer:
         contents = {}
 
         def add(stem, content, suffix):
-            name = tokenizer_folder.content_name(stem, content, suffix)
+            name = f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}"
             contents[name] = content
             return name
 
-        config = {
-            "kind": "sentencepiece",
-            "normalization": self.normalization,
-            "special_ids": self.special_ids,
-        }
+        config = {"kind": "sentencepiece", "normalization": self.normalization}
+        config["special_ids"] = self.special_ids
         if self._languages:
             config["languages"], config["language_places"] = self._languages, self._language_places
         if self.language_tags:
             config["language_tags"] = True
         for side, vocabulary in self._sides.items():
-            config[side] = {
-                "model": add("sentencepiece", vocabulary.model, ".model"),
-                "vocabulary": None,
-                "prefix": list(self._prefixes[side]),
-                "suffix": list(self._suffixes[side]),
-                "control_ids": list(vocabulary.control_ids),
-            }
+            model, pieces = add("sentencepiece", vocabulary.model, ".model"), None
             if vocabulary.custom_pieces is not None:
                 text = json.dumps(vocabulary.custom_pieces, ensure_ascii=False, indent=0)
-                config[side]["vocabulary"] = add("vocabulary", text.encode("utf-8"), ".json")
-        tokenizer_folder.write_folder(folder, config, contents)
+                pieces = add("vocabulary", text.encode("utf-8"), ".json")
+            ids = {"prefix": self._prefixes[side], "suffix": self._suffixes[side]}
+            ids["control_ids"] = vocabulary.control_ids
+            config[side] = {"model": model, "vocabulary": pieces, **ids}
+        write_folder(folder, config, contents)
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -353,24 +325,20 @@ class Tokenizer:
             FileNotFoundError: the folder or one of its files is missing.
             ValueError: the format is newer or malformed, or a link leads out of the folder.
         """
-        config = tokenizer_folder.read_folder(folder)
-        sides = {side: config[side] for side in SIDES}
-        optional = ("languages", "language_places", "language_tags")
+        config = read_folder(folder)
+        names = ("normalization", "special_ids", "languages", "language_places", "language_tags")
         try:
-            return cls._from_parts(
-                [side["model"] for side in sides.values()],
-                [side["vocabulary"] for side in sides.values()],
-                [tuple(side["control_ids"]) for side in sides.values()],
-                normalization=config["normalization"],
-                special_ids=config["special_ids"],
-                prefixes={name: side["prefix"] for name, side in sides.items()},
-                suffixes={name: side["suffix"] for name, side in sides.items()},
-                **{name: config[name] for name in optional if name in config},
+            return cls(
+                *(
+                    [config[side][name] for side in SIDES]
+                    for name in ("model", "vocabulary", "control_ids")
+                ),
+                prefixes={side: config[side]["prefix"] for side in SIDES},
+                suffixes={side: config[side]["suffix"] for side in SIDES},
+                **{name: config[name] for name in names if name in config},
             )
         except ValueError as error:
-            raise ValueError(
-                f"The tokenizer folder {os.fspath(folder)!r} cannot be used: {error}"
-            ) from None
+            raise ValueError(f"The tokenizer folder '{folder}' cannot be used: {error}") from None
 
     def tokenize(
         self,
@@ -401,9 +369,7 @@ class Tokenizer:
         vocabulary = self.vocabulary(side)
         is_one = isinstance(texts, str | bytes)
         if not is_one and not hasattr(texts, "__iter__"):
-            raise ValueError(
-                f"texts must be a text or an iterable of texts, not {type(texts).__name__}."
-            )
+            raise ValueError(f"texts must be one or several texts, not {type(texts).__name__}.")
         texts, tags = [texts] if is_one else texts, None
         if self.language_tags and side == "source":
             pairs = [cut_tag(valid_text(text)) for text in texts]
@@ -465,12 +431,9 @@ class Tokenizer:
 
     def id_to_token(self, id: int, side: str = "target") -> str:
         """Returns the piece of an id, str. An id outside of the vocabulary raises `ValueError`."""
-        pieces = self.vocabulary(side).pieces
-        if not 0 <= id < len(pieces):
-            raise ValueError(
-                f"The id {id} is outside of the {side} vocabulary of {len(pieces)} pieces."
-            )
-        return pieces[id]
+        vocabulary = self.vocabulary(side)
+        vocabulary.check_ids([id], f"{side} id")
+        return vocabulary.pieces[id]
 
     @property
     def vocabulary_size(self) -> int:
@@ -571,10 +534,7 @@ class Tokenizer:
             ValueError: the tokenizer is that of a multilingual model.
         """
         if self._languages:
-            raise ValueError(
-                "The sides of a multilingual model's tokenizer cannot be swapped: choose its "
-                "languages by for_languages."
-            )
+            raise ValueError("Choose the languages of a multilingual model by for_languages.")
         other = copy.copy(self)
         for name in ("_sides", "_prefixes", "_suffixes"):
             sides = getattr(self, name)
@@ -592,19 +552,14 @@ class Tokenizer:
 def _model_bytes(model):
     if isinstance(model, bytes):
         return model
-    path = pathlib.Path(model)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no SentencePiece model {str(path)!r}; check the path.")
-    return path.read_bytes()
+    if not os.path.isfile(model):
+        raise FileNotFoundError(f"There is no SentencePiece model '{model}'; check the path.")
+    return pathlib.Path(model).read_bytes()
 
 
 def _piece_list(vocabulary):
-    if vocabulary is None:
-        return None
     if isinstance(vocabulary, dict):
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-            raise ValueError(
-                "A vocabulary given as a dict must use each id from 0 to its size - 1 once."
-            )
+            raise ValueError("A dict as vocabulary must use each id from 0 to its size - 1 once.")
         return sorted(vocabulary, key=vocabulary.get)
-    return list(vocabulary)
+    return None if vocabulary is None else list(vocabulary)

@@ -1,5 +1,6 @@
 """One side of a tokenizer: a SentencePiece model, and the translation model's ids of its pieces."""
 
+import contextlib
 import os
 import sys
 
@@ -9,13 +10,6 @@ from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
 
 # Starting threads costs more than it gains on fewer texts.
 _THREADED_BATCH = 64
-
-
-def usable_cpus():
-    """The number of CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Vocabulary:
@@ -34,63 +28,57 @@ class Vocabulary:
 
     Args:
         model: bytes. A serialized SentencePiece model.
+        pieces: list of str or `None`. Every piece in the order of its id; `None` means
+            SentencePiece's own ids.
+        control_ids: sequence of int. Ids that never come from text and are decoded to nothing.
         normalization: `Normalization`.
         unknown_id: int. The id of the unknown token.
-        control_ids: sequence of int, default empty. Ids that never come from text and are decoded
-            to nothing.
-        pieces: list of str or `None`, default `None`. Every piece in the order of its id; `None`
-            means SentencePiece's own ids.
 
     Raises:
         ValueError: the model cannot be read, or the ids do not fit it.
     """
 
-    def __init__(self, model, *, normalization, unknown_id, control_ids=(), pieces=None):
+    def __init__(self, model, pieces, control_ids, normalization, unknown_id):
         self.model = bytes(model)
         self.normalization = normalization
         self.processor = load_sentencepiece(self.model)
+        own_pieces = model_pieces(self.processor)
         self.custom_pieces = None if pieces is None else tuple(pieces)
-        self.pieces = model_pieces(self.processor) if pieces is None else self.custom_pieces
+        self.pieces = own_pieces if pieces is None else self.custom_pieces
         self.unknown_id = unknown_id
         self.control_ids = tuple(sorted(set(control_ids)))
         ids = {}
         for i, piece in enumerate(self.pieces):
-            if ids.setdefault(piece, i) != i:
-                raise ValueError(
-                    f"The vocabulary has the piece {piece!r} twice; each piece needs one id."
-                )
-            if valid_text(piece) != piece:
-                raise ValueError(
-                    f"The vocabulary has the piece {piece!r}, which is not valid Unicode text."
-                )
-        for token_id in (self.unknown_id, *self.control_ids):
-            if not 0 <= token_id < len(self.pieces):
-                raise ValueError(
-                    f"The id {token_id} is outside of the vocabulary of {len(self.pieces)} pieces."
-                )
+            is_new = ids.setdefault(piece, i) == i
+            if not is_new or valid_text(piece) != piece:
+                fault = ", which is not valid Unicode text" if is_new else " twice"
+                raise ValueError(f"The vocabulary has the piece {piece!r}{fault}.")
+        self.check_ids((self.unknown_id, *self.control_ids))
         # By SentencePiece id, the id that the translation model knows; None if these are the same.
         self.id_map = self._map_ids(ids)
         # Pieces that only `pieces` has, with their ids.
-        self.foreign_pieces = {}
-        if pieces is not None:
-            special = (self.pieces[i] for i in (unknown_id, *self.control_ids))
-            known = {*model_pieces(self.processor), *special}
-            self.foreign_pieces = {piece: i for piece, i in ids.items() if piece not in known}
+        known = {*own_pieces, *(self.pieces[i] for i in (unknown_id, *self.control_ids))}
+        self.foreign_pieces = {piece: i for piece, i in ids.items() if piece not in known}
         # By id, the bytes that it writes; one more at the end, for ids outside of the vocabulary.
         self.surfaces = self._write_surfaces()
         # SentencePiece's Python interface does not expose its normalizer settings, so they are
         # found out with a text.
         probe = self.processor.normalize("x  x")
         if probe.endswith(SPACE_SIGN):
-            raise ValueError(
-                "A SentencePiece model that writes the space after the word is not supported."
-            )
+            raise ValueError("The SentencePiece model writes spaces after words: not supported.")
         self.leading_space_signs = 1 if probe.startswith(SPACE_SIGN) else 0
         if SPACE_SIGN * 2 not in probe:  # Extra spaces are removed, including all leading ones.
             self.leading_space_signs = sys.maxsize
 
     def __len__(self):
         return len(self.pieces)
+
+    def check_ids(self, ids, name="id"):
+        """Checks that ids are those of pieces; a message calls them by `name`."""
+        size = len(self.pieces)
+        for i in ids:
+            if not 0 <= i < size:
+                raise ValueError(f"The {name} {i} is outside of the vocabulary of {size} pieces.")
 
     def _map_ids(self, ids):
         processor, control_ids = self.processor, set(self.control_ids)
@@ -118,14 +106,13 @@ class Vocabulary:
             number = processor.piece_to_id(piece)
             is_known = processor.id_to_piece(number) == piece
             if token_id in self.control_ids or (is_known and processor.is_control(number)):
-                surface = b""
+                surfaces.append(b"")
             elif token_id == self.unknown_id or (is_known and processor.is_unknown(number)):
-                surface = unknown
+                surfaces.append(unknown)
             elif is_known and processor.is_byte(number):
-                surface = bytes([int(piece[3:5], 16)])  # "<0x41>"
+                surfaces.append(bytes([int(piece[3:5], 16)]))  # "<0x41>"
             else:
-                surface = piece.encode("utf-8")
-            surfaces.append(surface)
+                surfaces.append(piece.encode("utf-8"))
         return (*surfaces, unknown)
 
     def encode(self, texts, num_threads=None):
@@ -141,10 +128,13 @@ class Vocabulary:
         before = self.normalization.before
         texts = [replace_all(valid_text(text), before) for text in texts]
         if num_threads is None:
-            num_threads = usable_cpus() if len(texts) >= _THREADED_BATCH else 1
+            num_threads = 1
+            if len(texts) >= _THREADED_BATCH:
+                # The CPU cores that this process may use, where the system knows them.
+                cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+                num_threads = len(cores)
         rows = self.processor.encode(texts, out_type=int, num_threads=num_threads)
-        if self.id_map is not None:
-            id_map = self.id_map
+        if (id_map := self.id_map) is not None:
             rows = [[id_map[i] for i in row] for row in rows]
         if self.foreign_pieces:
             # They are among SentencePiece's unknown pieces.
@@ -161,9 +151,8 @@ class Vocabulary:
     def decode(self, ids):
         """Returns the text of a sequence of ids; those outside of the vocabulary are unknown."""
         surfaces, size = self.surfaces, len(self.pieces)
-        text = b"".join([surfaces[i if 0 <= i < size else size] for i in ids]).decode(
-            "utf-8", "replace"
-        )
+        text = b"".join([surfaces[i if 0 <= i < size else size] for i in ids])
+        text = text.decode("utf-8", "replace")
         if self.leading_space_signs == 1:
             text = text.removeprefix(SPACE_SIGN)
         elif self.leading_space_signs:
@@ -178,14 +167,10 @@ class Vocabulary:
 
 def load_sentencepiece(model):
     """Returns a `SentencePieceProcessor` of serialized bytes; other bytes raise `ValueError`."""
-    try:
-        if not model:
-            raise RuntimeError
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        raise ValueError(
-            f"These {len(model)} bytes are not a SentencePiece model; train or copy it again."
-        ) from None
+    with contextlib.suppress(RuntimeError):
+        if model:
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    raise ValueError(f"These {len(model)} bytes are not a SentencePiece model; copy it again.")
 
 
 def model_pieces(processor):

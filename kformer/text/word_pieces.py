@@ -22,9 +22,8 @@ _JOINING = "-_@'\u2019\u2010\u2011"
 
 def is_word_character(character):
     """Returns whether a character is a letter, digit or mark of a script with spaces."""
-    if unicodedata.category(character)[0] not in "LMN":
-        return False
-    return not scripts.is_of(character, _WITHOUT_SPACES)
+    is_letter = unicodedata.category(character)[0] in "LMN"
+    return is_letter and not scripts.is_of(character, _WITHOUT_SPACES)
 
 
 def word_joins(vocabulary, size):
@@ -40,16 +39,12 @@ def word_joins(vocabulary, size):
         `Joins` of boolean arrays, one entry per id.
     """
     continues, is_open = np.zeros(size, bool), np.zeros(size, bool)
-    for token_id, (piece, surface) in enumerate(
-        zip(vocabulary.pieces, vocabulary.surfaces, strict=False)
-    ):
-        if token_id == vocabulary.unknown_id or not surface:
-            continue
-        if is_byte_piece(piece, surface):
-            continues[token_id] = is_open[token_id] = True
-        else:
-            continues[token_id] = piece[0] in _JOINING or is_word_character(piece[0])
-            is_open[token_id] = is_word_character(piece[-1])
+    pairs = zip(vocabulary.pieces, vocabulary.surfaces, strict=False)
+    for token_id, (piece, surface) in enumerate(pairs):
+        if token_id != vocabulary.unknown_id and surface:
+            is_byte = is_byte_piece(piece, surface)
+            continues[token_id] = is_byte or piece[0] in _JOINING or is_word_character(piece[0])
+            is_open[token_id] = is_byte or is_word_character(piece[-1])
     return Joins(continues, is_open)
 
 

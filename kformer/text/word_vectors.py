@@ -36,9 +36,8 @@ class WordVectors:
         """The coverage as a sentence."""
         total = len(self.found) + len(self.missing)
         some = ", ".join(repr(token) for token in self.missing[:5])
-        return f"{len(self.found):,} of {total:,} tokens have a vector ({self.coverage:.1%})" + (
-            f"; not {some} ..." if some else ""
-        )
+        text = f"{len(self.found):,} of {total:,} tokens have a vector ({self.coverage:.1%})"
+        return f"{text}; not {some} ..." if some else text
 
 
 def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None, seed=0):
@@ -83,9 +82,7 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     if not path.is_file():
         raise FileNotFoundError(f"There is no file of word vectors at {path}.")
     if isinstance(tokens, str | bytes):
-        raise ValueError(
-            "tokens must be a tokenizer or a list of words, but one text was given; split it."
-        )
+        raise ValueError("tokens must be a tokenizer or a list of words, but one text was given.")
     if isinstance(tokens, list | tuple):
         labels = words = list(tokens)
     else:
@@ -94,32 +91,22 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     vocabulary = {*words, *(word.lower() for word in words if lowercase)}
     vectors = _read(path, _format_of(path) if format == "auto" else format, vocabulary)
     rows = [vectors.get(word, vectors.get(word.lower()) if lowercase else None) for word in words]
-    sides = {
-        is_missing: [
-            label for label, row in zip(labels, rows, strict=True) if (row is None) == is_missing
-        ]
-        for is_missing in (False, True)
-    }
-    if not sides[False]:
-        raise ValueError(
-            f"{path} has no vector for any token of the vocabulary; is it of the same language, "
-            "and written in the same way?"
-        )
-    known = np.stack([row for row in rows if row is not None])
+    indices = [i for i, row in enumerate(rows) if row is not None]
+    if not indices:
+        raise ValueError(f"{path} has no vector for any token of the vocabulary: another language?")
+    known = np.stack([rows[i] for i in indices])
     spread = float(known.std()) or 1.0
     scale = 1.0 if std is None else std / spread
     generator = np.random.default_rng(seed)
     table = generator.normal(0, spread * scale, (len(words), known.shape[1])).astype("float32")
-    for index, row in enumerate(rows):
-        if row is not None:
-            table[index] = row * scale
-    return WordVectors(table, sides[False], sides[True])
+    table[indices] = known * scale
+    missing = [label for label, row in zip(labels, rows, strict=True) if row is None]
+    return WordVectors(table, [labels[i] for i in indices], missing)
 
 
 def _format_of(path):
     with open(path, "rb") as file:
-        first = file.readline(1 << 16)
-        sample = file.readline(1 << 16)
+        first, sample = file.readline(1 << 16), file.readline(1 << 16)
     if not _is_header(first):
         return "glove"
     try:  # A binary file is not valid text after the header.
@@ -144,8 +131,8 @@ def _read(path, format, vocabulary):
             header = file.readline(1 << 16)
             if not _is_header(header) or int(header.split()[1]) < 1:
                 raise ValueError(
-                    f"{path} does not begin with the numbers of words and dimensions, as "
-                    "word2vec's files do; try format='glove'."
+                    f"{path} does not begin with the numbers of words and dimensions: try "
+                    "format='glove'."
                 )
             count, size = map(int, header.split())
         is_binary = format == "word2vec_binary"
@@ -159,14 +146,10 @@ def _read(path, format, vocabulary):
                 try:
                     vectors[word] = np.array(numbers, dtype="float32")
                 except ValueError:
-                    raise ValueError(
-                        f"{path}, line {number}: "
-                        f"{b' '.join(numbers)[:40].decode(errors='replace')!r} are not numbers."
-                    ) from None
+                    text = b" ".join(numbers)[:40].decode(errors="replace")
+                    raise ValueError(f"{path}, line {number}: {text!r} are not numbers.") from None
             if not np.isfinite(vectors[word]).all():
-                raise ValueError(
-                    f"{path}: the vector of {word!r} holds numbers that are not finite."
-                )
+                raise ValueError(f"{path}: the vector of {word!r} has numbers that are not finite.")
     return vectors
 
 
@@ -178,10 +161,8 @@ def _rows(file, path, size):
             continue
         size = len(columns) - 1 if size is None else size
         if size < 1 or len(columns) <= size:
-            raise ValueError(
-                f"{path}, line {number}: there must be a word and {size} numbers, but there are "
-                f"{len(columns)} parts."
-            )
+            fault = f"{len(columns)} parts in place of a word and {size} numbers"
+            raise ValueError(f"{path}, line {number}: {fault}.")
         # From the end, since words in GloVe files may have spaces.
         word = b" ".join(columns[:-size]).decode("utf-8", errors="replace").strip()
         yield word, columns[-size:], number
@@ -194,14 +175,11 @@ def _binary_rows(file, path, count, size):
         while (byte := file.read(1)) != b" ":
             if not byte or len(word) > _LONGEST_WORD:
                 raise ValueError(
-                    f"{path} breaks off at word {number:,} of {count:,}; it is damaged, or no "
-                    "binary file of word2vec."
+                    f"{path} breaks off at word {number:,} of {count:,}: is it binary?"
                 )
             if byte != b"\n" or word:  # Some writers end each vector with a line break.
                 word += byte
         numbers = file.read(4 * size)
         if len(numbers) < 4 * size:
-            raise ValueError(
-                f"{path} ends in the midst of word {number:,} of {count:,}; copy it again."
-            )
+            raise ValueError(f"{path} ends within word {number:,} of {count:,}; copy it again.")
         yield word.decode("utf-8", errors="replace"), numbers, number

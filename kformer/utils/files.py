@@ -395,7 +395,8 @@ def inside(folder, *parts):
     """
     folder = pathlib.Path(folder)
     path = folder.joinpath(*parts)
-    if not path.resolve().is_relative_to(folder.resolve()):
+    # `Path.resolve` fails at a loop of links.
+    if not pathlib.Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ValueError(f"{path} is a link that leads out of {folder}, and is not followed.")
     return path
 

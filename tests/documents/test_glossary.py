@@ -55,7 +55,7 @@ def test_many_terms_that_begin_with_one_word():
     "line, message",
     [
         ("a\tb\tnoun", "Line 2 of the glossary '.*': expected a source, a target and perhaps case"),
-        ("\tb", "Line 2 .*has no source"),
+        ("\tb", "Line 2 .*has no word"),
         ("ok\tagain", "Line 2 .*two entries for 'ok'"),
         ("OK\tagain", "Line 2 .*two entries for 'OK'"),
     ],

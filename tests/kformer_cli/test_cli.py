@@ -443,7 +443,7 @@ def bad_exports(bad):
         ),
         (
             ["translate", RUN, "--target-language", "fr"],
-            "This tokenizer has no languages to choose from",
+            "This model has no choice of languages",
         ),
         (
             ["translate", SAVED_MODEL, "--target-language", "fr"],

@@ -110,7 +110,7 @@ def test_ids_outside_of_the_vocabulary_write_the_unknown_sign(tokenizer):
     assert tokenizer.detokenize([*ids, 600, -1, 1]) == "the dog" + " \u2047 " * 3
     assert tokenizer.tokens([600, -1]) == ["<unk>", "<unk>"]
     with pytest.raises(
-        ValueError, match="The id 600 is outside of the target vocabulary of 600 pieces"
+        ValueError, match="The target id 600 is outside of the vocabulary of 600 pieces"
     ):
         tokenizer.id_to_token(600)
 
@@ -360,9 +360,9 @@ def test_training_errors(arguments, message):
 
 
 def test_file_errors(tmp_path, files):
-    with pytest.raises(FileNotFoundError, match=r"There is no text file .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"text file .*nowhere.* does not exist"):
         Tokenizer.train([files[0], tmp_path / "nowhere"], model_type="unigram")
-    with pytest.raises(FileNotFoundError, match=r"There is no text file .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"text file .*nowhere.* does not exist"):
         Tokenizer.train(
             files[0], tmp_path / "nowhere", vocabulary_size=10**9, model_type="unigram"
         )  # before the source is trained
@@ -446,9 +446,7 @@ def test_language_errors(multilingual, tokenizer):
         ValueError, match="The source language 'en' is unknown; choose one of de, fr, zh"
     ):
         multilingual.for_languages(source="en")
-    with pytest.raises(
-        ValueError, match="no languages to choose from; leave out the target language 'de'"
-    ):
+    with pytest.raises(ValueError, match="has no choice of languages; leave out 'de'"):
         tokenizer.for_languages(target="de")
     model = tokenizer.sentencepiece_model()
     with pytest.raises(ValueError, match="A language place must be one of source_prefix.*'behind'"):
@@ -457,7 +455,7 @@ def test_language_errors(multilingual, tokenizer):
         )
     with pytest.raises(
         ValueError,
-        match="The id 600 of the language 'de' is outside of the vocabulary of 600 pieces",
+        match="The language id 600 is outside of the vocabulary of 600 pieces",
     ):
         Tokenizer.from_sentencepiece(
             model, languages={"de": 600}, language_places={"target": ["target_prefix"]}

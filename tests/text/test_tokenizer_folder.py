@@ -202,16 +202,19 @@ def edit(folder, change):
     [
         (
             lambda c: c.update(format_version=2),
-            "has format_version 2, newer than the 1 that this kformer reads",
+            "has format version 2, and this kformer reads format versions up to 1 of a tokenizer",
         ),
-        (lambda c: c.pop("format_version"), "'format_version' must be a whole number, not None"),
+        (lambda c: c.pop("format_version"), "its format_version is None"),
         (
             lambda c: c.update(format_version=True),
-            "'format_version' must be a whole number, not True",
+            "its format_version is True",
         ),
         (lambda c: c.update(kind="words"), "has the kind 'words'"),
         (lambda c: c.update(languages=["de"]), "'languages' must be an object"),
-        (lambda c: c.update(languages={"de": "5"}), "'de' must be a whole number, not '5'"),
+        (
+            lambda c: c.update(languages={"de": "5"}, language_places={}),
+            "'de' must be a whole number, not '5'",
+        ),
         (lambda c: c.update(languages={"de": 5}), "'language_places' must be an object, not None"),
         (
             lambda c: c.update(languages={"de": 5}, language_places={"source": "x"}),
@@ -223,7 +226,7 @@ def edit(folder, change):
         ),
         (
             lambda c: c.update(languages={"de": 500}, language_places={"target": ["start"]}),
-            "The id 500 of the language 'de'",
+            "The language id 500 is outside",
         ),
         (lambda c: c.update(language_tags=1), "'language_tags' must be true or false, not 1"),
         (
@@ -234,16 +237,16 @@ def edit(folder, change):
         (lambda c: c["special_ids"].pop("end"), "'end' must be a whole number"),
         (
             lambda c: c["special_ids"].update(end=500),
-            "special id 500 is outside of the source vocabulary of 500",
+            "special source id 500 is outside of the vocabulary of 500",
         ),
         (lambda c: c["special_ids"].update(unknown=-1), "The id -1 is outside"),
         (
             lambda c: c["target"].update(suffix=[3, 10**6]),
-            "special id 1000000 is outside of the target vocabulary",
+            "special target id 1000000 is outside of the vocabulary",
         ),
         (
             lambda c: c["target"].update(suffix=["3"]),
-            "'suffix' of 'target' must be a list of whole numbers",
+            "'suffix' must be a list of whole numbers",
         ),
         (lambda c: c["target"].update(control_ids=[77777]), "The id 77777 is outside"),
         (
@@ -342,7 +345,7 @@ def test_load_follows_no_link_out_of_the_folder(folder, tmp_path, pattern):
     (path,) = folder.glob(pattern)
     path.rename(tmp_path / "outside")
     path.symlink_to(tmp_path / "outside")
-    with pytest.raises(ValueError, match="is a link that leads out of the folder"):
+    with pytest.raises(ValueError, match="is a link that leads out of"):
         Tokenizer.load(folder)
     path.unlink()
     path.symlink_to(path.name)  # a loop
@@ -450,7 +453,7 @@ def test_from_sentencepiece_reads_a_file_and_the_models_own_ids(joint, tmp_path)
             {"vocabulary": ["a"], "pad_id": 0, "unknown_id": 0, "start_id": 0, "end_id": 1},
             "id 1 is outside",
         ),
-        ({"source_prefix": [500]}, "special id 500 is outside"),
+        ({"source_prefix": [500]}, "special source id 500 is outside"),
     ],
 )
 def test_from_sentencepiece_errors(joint, arguments, message):

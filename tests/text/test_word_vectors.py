@@ -91,11 +91,11 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
         (
             b"dog 1 2\ncat 1\n",
             {},
-            r"line 2: there must be a word and 2 numbers, but there are 2 parts",
+            "line 2: 2 parts in place of a word and 2 numbers",
         ),
         (b"dog 1 x\n", {}, "line 1: '1 x' are not numbers"),
         (b"cat 1 2\n", {}, "no vector for any token of the vocabulary"),
-        (b"dog 1 nan\n", {}, "'dog' holds numbers that are not finite"),
+        (b"dog 1 nan\n", {}, "'dog' has numbers that are not finite"),
         (
             b"dog 1 2\n",
             {"format": "word2vec"},
@@ -105,7 +105,7 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
         (
             b"1 3\ndog " + struct.pack("<2f", 1, 2),
             {"format": "word2vec_binary"},
-            "in the midst of word 1 of 1",
+            "ends within word 1 of 1",
         ),
         (b"", {"format": "fasttext"}, "format must be one of .* 'fasttext'"),
     ],

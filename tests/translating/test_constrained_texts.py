@@ -139,7 +139,7 @@ def test_errors_name_the_text_in_the_whole_input(translator):
         ({"prefixes": ["", "", long]}, "The prefix and the terms of text 103 need"),
         ({"prefixes": ["", "", long], "alternatives": 2}, "the terms of text 103 need"),
         ({"terms": [[], [long], []]}, "the terms of text 102 need"),
-        ({"terms": [[], [], ["七点", ""]]}, "The term '' of text 103 is empty: give a word"),
+        ({"terms": [[], [], ["七点", ""]]}, "The term '' of text 103 is empty; leave it out"),
         ({"forbidden_terms": [[], [""], []]}, "The forbidden term '' of text 102 is empty"),
         ({"terms": [[], [3], []]}, "A term of text 102 must be"),
         ({"forbidden_terms": [[], [], "a"]}, "forbidden_terms of text 103 must be a list"),
