@@ -317,7 +317,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(joint, separate, tmp_path, 
 
 
 def test_an_edited_configuration_needs_no_checksum(folder):
-    """As folders of version 0.1, which have none."""
+    """Whoever edits it takes the checksum away."""
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     edited = text.replace('"start": 2', '"start": 3')
     (folder / "tokenizer.json").write_text(edited, encoding="utf-8")
