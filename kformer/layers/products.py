@@ -1,10 +1,11 @@
 """Matrix products of a training step, which may have a lower precision than the rest."""
 
-import contextlib
 import contextvars
 
 import keras
 from keras import ops
+
+from kformer.utils.contexts import context_value
 
 _training_dtype = None
 _IN_USE = contextvars.ContextVar("kformer_products", default=None)
@@ -31,14 +32,9 @@ def set_training_products(dtype):
     _training_dtype = dtype
 
 
-@contextlib.contextmanager
 def training_products():
     """A context within which `product` uses the dtype that `set_training_products` set."""
-    token = _IN_USE.set(_training_dtype)
-    try:
-        yield
-    finally:
-        _IN_USE.reset(token)
+    return context_value(_IN_USE, _training_dtype)
 
 
 def product_dtype(dtype):

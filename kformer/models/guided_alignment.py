@@ -13,8 +13,9 @@ References:
     Garg et al. 2019, "Jointly learning to align and translate with Transformer models".
 """
 
-import contextlib
 import contextvars
+
+from kformer.utils.contexts import context_value
 
 # The head that is guided.
 ALIGNMENT_HEAD = 0
@@ -54,14 +55,9 @@ def check_guidable(attention_kind):
         )
 
 
-@contextlib.contextmanager
 def recording_attention():
     """A context in which the model records the attention that `alignment_loss` needs."""
-    token = _RECORD.set({})
-    try:
-        yield
-    finally:
-        _RECORD.reset(token)
+    return context_value(_RECORD, {})
 
 
 def guided_recording(model):

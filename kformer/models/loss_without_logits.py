@@ -31,13 +31,13 @@ logits, which gives the same numbers. A step needs logits if
 Calling the model outside a step always returns logits.
 """
 
-import contextlib
 import contextvars
 from typing import Any, NamedTuple
 
 import keras
 
 from kformer.models.configured_model import ConfiguredModel
+from kformer.utils.contexts import context_value
 
 # The model whose current step skips the logits. It is per thread, since a strategy with several
 # devices runs the steps in one thread per device.
@@ -169,14 +169,9 @@ class ProjectingModel(ConfiguredModel):
             )
         )
 
-    @contextlib.contextmanager
     def without_logits(self, data):
         """A context in which `skips_logits` is `can_skip_logits(data)`."""
-        token = _SKIPPING.set(self if self.can_skip_logits(data) else None)
-        try:
-            yield
-        finally:
-            _SKIPPING.reset(token)
+        return context_value(_SKIPPING, self if self.can_skip_logits(data) else None)
 
     def projected_loss(self, y_true, hidden, training=True, soft_targets=None):
         """Computes the loss of hidden states and updates the metrics.

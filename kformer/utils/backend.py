@@ -16,17 +16,14 @@ import math
 import keras
 from keras import ops
 
+from kformer.utils.contexts import context_value
+
 _STATIC = contextvars.ContextVar("kformer_static_shapes", default=False)
 
 
-@contextlib.contextmanager
 def static_shapes():
     """A context in which functions are traced for XLA: shapes stay the same inside a loop."""
-    token = _STATIC.set(True)
-    try:
-        yield
-    finally:
-        _STATIC.reset(token)
+    return context_value(_STATIC, True)
 
 
 def uses_static_shapes():

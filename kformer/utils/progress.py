@@ -38,14 +38,14 @@ class Display:
         columns = [TextColumn("{task.description}", markup=False)]
         if self._title is not None:
             columns = [TextColumn(self._title), BarColumn(), MofNCompleteColumn(), *columns]
-        own = self._title is not None  # A line leaves standard output to the results.
+        is_bar = self._title is not None  # A line leaves standard output to the results.
         self._live = RichProgress(
             *columns,
             console=self.console,
-            auto_refresh=own,
-            redirect_stdout=own,
-            redirect_stderr=own,
-            transient=not own,
+            auto_refresh=is_bar,
+            redirect_stdout=is_bar,
+            redirect_stderr=is_bar,
+            transient=not is_bar,
         )
         self._task = self._live.add_task("", total=self.total, completed=done)
         self._live.start()
