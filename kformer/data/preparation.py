@@ -300,8 +300,7 @@ def prepared_name(source, target, tokenizer, max_length):
         if is_path(texts):
             digest.update(os.path.getsize(texts).to_bytes(8, "little"))
             with open(texts, "rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+                hashlib.file_digest(file, lambda: digest)
         else:
             for text in texts:
                 data = str(text).encode("utf-8", "surrogatepass")

@@ -120,6 +120,5 @@ def corpus_fingerprint(corpus):
     digest = hashlib.sha256()
     for name in FILES:
         with open(corpus.folder / name, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()[:32]

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kformer.data.own_rows import OwnRows, RowsOfHost
+from kformer.data.endless_batches import FirstEpoch, RowsOfHost
 from kformer.saving.model_files import zip_fault
 from kformer.saving.run_directory import finish_saving, read_config
 from kformer.trainer.callbacks import UnsavedModel, training_callbacks
@@ -125,7 +125,7 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
         place = hosts.index, hosts.count
         batches = RowsOfHost(batches, *place)
         validation, general = (
-            dataset and OwnRows(dataset.first_epoch(), *place) for dataset in (validation, general)
+            dataset and FirstEpoch(dataset, *place) for dataset in (validation, general)
         )
     history, callbacks = training_callbacks(path, prepared, best, hosts, folder_of_host, general)
     checkpoint = callbacks[-1]

@@ -6,9 +6,8 @@ Each function returns the value, so that a constructor can check and assign in o
 import numpy as np
 
 from kformer_options.field import Option
-from kformer_options.names import named
 from kformer_options.text_files import check_same_length  # noqa: F401
-from kformer_options.wording import shown
+from kformer_options.wording import shown  # noqa: F401
 
 
 def check_whole(name, value, least=1, most=None):
@@ -84,11 +83,8 @@ def check_choice(name, value, choices):
     Raises:
         ValueError: the value is none of the choices.
     """
-    choices = tuple(choices)
-    if value in choices:
-        return value
-    listed = ", ".join(map(str, choices))
-    raise ValueError(f"{named(name)} must be one of {listed}, but {shown(value)} was given.")
+    Option("", name=name, choices=tuple(choices)).check(value)
+    return value
 
 
 def check_float16(name, array, remedy):
