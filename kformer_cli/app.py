@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kformer_cli.alignment import align, calibrate
-from kformer_cli.command import Command, Group, HelpAll, add_option, command_class
+from kformer_cli.command import Command, Group, command_class
 from kformer_cli.distillation import distill
 from kformer_cli.formats import export, import_
 from kformer_cli.plotting import plot
@@ -49,29 +49,10 @@ def _root(
     pass
 
 
-# The options that `--help` shows where there are many; `--help-all` shows all.
-_FIRST = {
-    train: "train_source train_target valid_source valid_target preset start_from effort made_for "
-    "output backend",
-    translate: "input output beam_size n_best scores length_penalty target_language batch_size "
-    "backend",
-    evaluate: "source reference tokenize output as_json beam_size length_penalty batch_size "
-    "backend",
-    distill: "source output_source output_target reference backward closest beam_size batch_size "
-    "backend",
-    export: "output format dtype beam_size length_penalty n_best signatures source_language "
-    "target_language backend",
-}
-_COMMANDS = (
+for _command in (
     *(quickstart, train, average, card, translate, evaluate, score, align),
-    *(calibrate, distill, export),
-    *(import_, trim, serve),
-)
-for _command in _COMMANDS:
-    _first = _FIRST.get(_command)
-    if _first:
-        add_option(_command, "help_all", HelpAll)
-    app.command(_command.__name__.strip("_"), cls=command_class(_first) if _first else Command)(
-        _command
-    )
+    *(calibrate, distill, export, import_, trim, serve),
+):
+    _class = command_class(_command.first) if hasattr(_command, "first") else Command
+    app.command(_command.__name__.strip("_"), cls=_class)(_command)
 app.add_typer(plot, name="plot")

@@ -29,18 +29,6 @@ HelpAll = Annotated[
 ]
 
 
-def add_option(command, name, annotation):
-    """Gives a command, which takes `**options`, one more option."""
-    signature = command.__signature__
-    parameter = inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False
-    )
-    command.__signature__ = signature.replace(
-        parameters=[*signature.parameters.values(), parameter]
-    )
-    command.__annotations__ = command.__annotations__ | {name: annotation}
-
-
 class _Plain:
     """Formats help text: paragraphs that the terminal wraps, no types of Python."""
 

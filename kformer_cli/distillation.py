@@ -30,7 +30,13 @@ _SEARCH = {
 }
 
 
-@with_options({**_SEARCH, **BATCH, **MACHINE}, beam_size=5, batch_size=64)
+@with_options(
+    {**_SEARCH, **BATCH, **MACHINE},
+    first="source output_source output_target reference backward closest beam_size batch_size "
+    "backend",
+    beam_size=5,
+    batch_size=64,
+)
 def distill(
     teachers: list[str] = typer.Argument(
         metavar="RUN...", help="The teacher's run directory; of several, all translate together."

@@ -57,7 +57,9 @@ _IMPORTED_DTYPE = dataclasses.replace(
         **LANGUAGES,
         **chosen("ensemble", "import_module"),
         **MACHINE,
-    }
+    },
+    first="output format dtype beam_size length_penalty n_best signatures source_language "
+    "target_language backend",
 )
 def export(
     run: Run,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kformer_cli.command import HelpAll
 from kformer_cli.environment import UsageError
 from kformer_options.commands import COMMANDS
 from kformer_options.search import SEARCH as SEARCH_OPTIONS
@@ -95,7 +96,7 @@ MACHINE = chosen("threads", "backend")
 BATCH = chosen("batch_size")
 
 
-def with_options(declarations, **defaults):
+def with_options(declarations, first=None, **defaults):
     """A decorator: gives a command declared options, which it takes as `**options`.
 
     The option parser makes the command line of a function's signature. This writes one: the
@@ -103,6 +104,8 @@ def with_options(declarations, **defaults):
 
     Args:
         declarations: dict of parameter name to `Option`.
+        first: str, default `None`. The options that `--help` shows, with spaces between them, if
+            `--help-all` shows all.
         **defaults: defaults of these parameters, which the help shows.
     """
 
@@ -112,16 +115,18 @@ def with_options(declarations, **defaults):
             for each in inspect.signature(command).parameters.values()
             if each.kind != inspect.Parameter.VAR_KEYWORD
         ]
+        annotations, values = {}, dict(defaults)
         for name, declared in declarations.items():
-            is_on = declared.default is True and not declared.is_optional
-            default = defaults.get(name, True if is_on else None)
-            annotation = parameter(declared, show_default=name in defaults)
-            command.__annotations__[name] = annotation
-            parameters.append(
-                inspect.Parameter(
-                    name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
-                )
-            )
+            annotations[name] = parameter(declared, show_default=name in defaults)
+            if declared.default is True and not declared.is_optional:
+                values[name] = True
+        if first is not None:
+            command.first = first
+            annotations["help_all"] = HelpAll
+        for name, annotation in annotations.items():
+            settings = {"annotation": annotation, "default": values.get(name)}
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **settings))
+        command.__annotations__ |= annotations
         command.__signature__ = inspect.Signature(parameters)
         return command
 

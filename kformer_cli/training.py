@@ -98,7 +98,9 @@ def _train_options():
         "devices": _DEVICES,
         **chosen("model_parallel", "jobs", "matmul_precision", "keep_memory"),
         **chosen("hosts", "host_index"),
-    }
+    },
+    first="train_source train_target valid_source valid_target preset start_from effort made_for "
+    "output backend",
 )
 def train(
     output: pathlib.Path = option(

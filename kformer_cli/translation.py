@@ -58,6 +58,7 @@ _TRANSLATOR = {**LANGUAGES, **chosen("ensemble", "dtype", "batch_size", "devices
         **_TRANSLATOR,
         **WORKERS,
     },
+    first="input output beam_size n_best scores length_penalty target_language batch_size backend",
     batch_size=64,
 )
 def translate(
@@ -214,7 +215,11 @@ def _open_translator(model, options):
     return streaming.open_translator(model, **chosen, devices=options["devices"])
 
 
-@with_options({**SEARCH, **_TRANSLATOR}, batch_size=64)
+@with_options(
+    {**SEARCH, **_TRANSLATOR},
+    first="source reference tokenize output as_json beam_size length_penalty batch_size backend",
+    batch_size=64,
+)
 def evaluate(
     model: Model,
     source: pathlib.Path = option("Text to translate.", required=True, metavar="FILE"),
