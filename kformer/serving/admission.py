@@ -15,12 +15,6 @@ class _Line:
     def __init__(self):
         self.requests, self.rate, self._seen = {}, 0.0, (0, 0.0)
 
-    def ahead_of(self, count):
-        """Number of texts that are computed until a request of `count` texts is done. The model
-        computes texts of all requests in turns.
-        """
-        return count + sum(min(waiting, count) for waiting in self.requests.values())
-
     def observe(self, *totals):
         """Updates the rate from the total texts and seconds of a busy model."""
         texts, seconds = (new - old for new, old in zip(totals, self._seen, strict=True))
@@ -64,16 +58,16 @@ class Admission:
             Overloaded: the request is refused.
         """
         line = self._lines.setdefault(model, _Line())
-        rate = line.rate or texts_per_second
-        ahead = line.ahead_of(count) / rate if rate else 0.0
-        if line.requests and sum(line.requests.values()) + count > self._max_queue:
-            raise Overloaded(
-                f"The queue of {self._max_queue} texts is full: ask again later.", _retry(ahead)
-            )
-        if line.requests and ahead > _SAFE_SHARE * seconds_left:
-            raise Overloaded(
-                "The server is too busy to answer in time: ask again later.", _retry(ahead)
-            )
+        waiting, rate = line.requests.values(), line.rate or texts_per_second
+        # The model computes texts of all requests in turns.
+        ahead = count + sum(min(texts, count) for texts in waiting)
+        seconds, message = ahead / rate if rate else 0.0, ""
+        if line.requests and sum(waiting) + count > self._max_queue:
+            message = f"The queue of {self._max_queue} texts is full: ask again later."
+        elif line.requests and seconds > _SAFE_SHARE * seconds_left:
+            message = "The server is too busy to answer in time: ask again later."
+        if message:
+            raise Overloaded(message, min(_MOST_RETRY_AFTER, max(1.0, seconds / 2)))
         key = object()
         line.requests[key] = count
         self.texts += count
@@ -95,7 +89,3 @@ class Admission:
             texts = sum(one.busy_texts for one in ours)
             seconds = sum(one.busy_seconds for one in ours) / replicas
             self._lines.setdefault(name, _Line()).observe(texts, seconds)
-
-
-def _retry(seconds):
-    return min(_MOST_RETRY_AFTER, max(1.0, seconds / 2))

@@ -54,10 +54,9 @@ class BatchLimits:
 class _Job:
     """The texts of one request on their way through the batches."""
 
-    def __init__(self, signature, texts, joins, limits, future):
+    def __init__(self, signature, texts, joins, max_texts, longest, future):
         self.signature, self.texts, self.future = signature, texts, future
-        self.joins, self.max_texts = joins, limits.max_texts
-        longest = limits.longest or math.inf
+        self.joins, self.max_texts = joins, max_texts
         self.lengths = [min(estimated_tokens(text), longest) for text in texts]
         # The longest come last, from where they are taken first.
         self.queue = sorted(range(len(texts)), key=self.lengths.__getitem__)
@@ -144,11 +143,9 @@ class Batcher:
         """
         if self._is_ended:
             raise Draining
-        limits = self._limits
-        if max_texts is not None:
-            limits = dataclasses.replace(limits, max_texts=min(max_texts, limits.max_texts))
+        most = min(max_texts or math.inf, self._limits.max_texts)
         future = asyncio.get_running_loop().create_future()
-        job = _Job(signature, texts, joins, limits, future)
+        job = _Job(signature, texts, joins, most, self._limits.longest or math.inf, future)
         self._jobs[job] = None
         self._open.add(job)
         self._idle.clear()
@@ -226,13 +223,10 @@ class Batcher:
         while not self._jobs and not self._is_ended:
             self._arrived.clear()
             await self._arrived.wait()
-        end = time.monotonic() + self._limits.wait
-        while (
-            not self._is_ended and not self._is_full() and (seconds := end - time.monotonic()) > 0
-        ):
-            self._arrived.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.wait):
+                while not self._is_ended and not self._is_full():
+                    self._arrived.clear()
                     await self._arrived.wait()
 
     def _is_full(self):
@@ -253,20 +247,21 @@ class Batcher:
         window = self._limits.max_texts * _WINDOW
         jobs = list(itertools.islice(self._jobs, window))
         head = jobs[0]
-        if head.joins and head.max_texts > 1:
-            jobs = [job for job in jobs if job.signature == head.signature]
-        else:
-            jobs = jobs[:1]
-        jobs = self._similar_first(jobs, head)
+        signature = head.signature if head.joins and head.max_texts > 1 else None
+        jobs = [job for job in jobs if job is head or job.signature == signature]
+        if len(jobs) > head.max_texts:
+            # The first, then those skipped too often, then those of similar length.
+            early = {job for job in jobs if job is head or job.skips >= _MOST_SKIPS}
+            distances = {job: abs(job.next_length - head.next_length) for job in jobs}
+            jobs.sort(key=lambda job: -1 if job in early else distances[job])
         indices_of, size, longest, is_full = {job: [] for job in jobs}, 0, 0, False
         candidates = jobs
         while candidates:
             further = []
             for job in candidates:
                 length = max(longest, job.next_length)
-                if size and (
-                    size >= head.max_texts or (size + 1) * length > self._limits.max_tokens
-                ):
+                tokens = (size + 1) * length
+                if size and (size >= head.max_texts or tokens > self._limits.max_tokens):
                     is_full = head.joins
                     continue
                 indices_of[job].append(job.queue.pop())
@@ -275,18 +270,6 @@ class Batcher:
                     further.append(job)
             candidates = further
         return self._take_out(indices_of), is_full
-
-    def _similar_first(self, jobs, head):
-        """Orders jobs: the first, then those skipped too often, then those of similar length."""
-        if len(jobs) <= head.max_texts:
-            return jobs
-        length = head.next_length
-
-        def key(job):
-            must = job is head or job.skips >= _MOST_SKIPS
-            return (0, 0) if must else (1, abs(job.next_length - length))
-
-        return sorted(jobs, key=key)
 
     def _take_out(self, indices_of):
         """Moves served jobs to the end of the queue, or out of it; returns the batch."""

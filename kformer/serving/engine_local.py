@@ -9,18 +9,9 @@ import gc
 import logging
 import time
 
+from kformer.serving import interface
 from kformer.serving.batcher import Batcher, BatchLimits, estimated_tokens
-from kformer.serving.interface import (
-    AVAILABLE,
-    END,
-    LOADING,
-    UNLOADING,
-    Draining,
-    Engine,
-    ModelStats,
-    ModelVersion,
-    Reply,
-)
+from kformer.serving.interface import ModelStats, ModelVersion
 from kformer.serving.served_model import ServedModel, joins_requests, most_texts
 from kformer.serving.versions import VersionWatch, fingerprint, version_folders
 
@@ -36,18 +27,15 @@ class _Version:
 
     def __init__(self, served, info, settings, stats):
         self.served, self.info, self.stats = served, info, stats
-        self._executor = concurrent.futures.ThreadPoolExecutor(
-            settings.replicas, thread_name_prefix=f"{info.name}-{info.version}"
-        )
+        name, replicas = f"{info.name}-{info.version}", settings.replicas
+        self._executor = concurrent.futures.ThreadPoolExecutor(replicas, thread_name_prefix=name)
         limits = BatchLimits(
             settings.max_batch_tokens,
             settings.max_batch_texts,
             settings.batch_wait_ms / 1000,
             served.metadata.get("max_source_length"),
         )
-        self.batcher = Batcher(
-            served.call, limits, self._executor, settings.replicas, self._observe
-        )
+        self.batcher = Batcher(served.call, limits, self._executor, replicas, self._observe)
 
     def _observe(self, texts, outputs, seconds, is_full):
         stats = self.stats
@@ -68,7 +56,7 @@ class _Version:
         gc.collect()
 
 
-class LocalEngine(Engine):
+class LocalEngine(interface.Engine):
     """Models in this process.
 
     The newest version of a model is served, unless versions are pinned. A newer version that
@@ -102,7 +90,7 @@ class LocalEngine(Engine):
 
     async def run(self, request):
         if self._is_draining:
-            raise Draining
+            raise interface.Draining
         info = self.metadata(request.model, request.version)
         signature = info.signature(request.signature)
         version = self._versions[request.model][info.version]
@@ -113,7 +101,7 @@ class LocalEngine(Engine):
             max_texts=most_texts(signature),
             deadline=request.deadline,
         )
-        return Reply(outputs, info.version)
+        return interface.Reply(outputs, info.version)
 
     def models(self):
         models = {}
@@ -157,40 +145,44 @@ class LocalEngine(Engine):
 
     async def _load_first(self, model):
         """Loads the pinned versions, or the newest one that can be loaded."""
-        folders = await self._in_loader(version_folders, model.path)
-        for number in model.versions or ():
-            if number not in folders:
-                raise FileNotFoundError(
-                    f"models.{model.name}: there is no version {number} in {model.path}."
-                )
-            await self._load(model, number, folders[number])
-        if model.versions is not None:
+        folders = await self._in_loader(model.pinned_folders)
+        for number, folder in folders.items():
+            if error := await self._load(model, number, folder, fingerprint(folder)):
+                raise error
+        if folders:
             return
+        folders = await self._in_loader(version_folders, model.path)
         if not folders:
             raise FileNotFoundError(f"models.{model.name}: there is no version in {model.path}.")
         errors = []
         for number, folder in sorted(folders.items(), reverse=True):
-            content = fingerprint(folder)
-            try:
-                return await self._load(model, number, folder)
-            except Exception as error:
-                errors.append(error)
-                self._refuse(model, number, content, error)
+            error = await self._load(model, number, folder, fingerprint(folder))
+            if error is None:
+                return
+            errors.append(error)
         raise errors[0]
 
-    async def _load(self, model, number, folder):
-        """Loads and warms a version, which is served from then on."""
-        start = time.monotonic()
-        info = ModelVersion(model.name, number, LOADING, languages=model.languages)
-        self._others[model.name][number] = info
+    async def _load(self, model, number, folder, content):
+        """Loads and warms a version, which is served from then on.
+
+        Returns:
+            `None`, or the error for which it is refused as long as its content is the same.
+        """
+        start, others = time.monotonic(), self._others[model.name]
+        info = ModelVersion(model.name, number, interface.LOADING, languages=model.languages)
+        others[number] = info
         try:
             served = await self._in_loader(ServedModel, folder)
             await self._in_loader(served.warm_up, self._settings.max_batch_texts)
-        finally:
-            del self._others[model.name][number]
+        except Exception as error:
+            _logger.error("model %s, version %d is refused: %s", model.name, number, error)
+            self._watches[model.name].refuse(number, content)
+            others[number] = dataclasses.replace(info, state=interface.END, error=_REFUSED)
+            return error
+        del others[number]
         info = dataclasses.replace(
             info,
-            state=AVAILABLE,
+            state=interface.AVAILABLE,
             signatures=served.signatures,
             search=served.metadata["search"],
             dtype=served.metadata.get("dtype", ""),
@@ -199,16 +191,8 @@ class LocalEngine(Engine):
         )
         stats = self._stats.setdefault((model.name, number), ModelStats(model.name, number))
         self._versions[model.name][number] = _Version(served, info, self._settings, stats)
-        _logger.info(
-            "model %s, version %d: ready after %.1f s", model.name, number, time.monotonic() - start
-        )
-
-    def _refuse(self, model, number, content, error):
-        _logger.error("model %s, version %d is refused: %s", model.name, number, error)
-        self._watches[model.name].refuse(number, content)
-        self._others[model.name][number] = ModelVersion(
-            model.name, number, END, _REFUSED, languages=model.languages
-        )
+        seconds = time.monotonic() - start
+        _logger.info("model %s, version %d: ready after %.1f s", model.name, number, seconds)
 
     async def _watch(self, model):
         watch, served = self._watches[model.name], self._versions[model.name]
@@ -218,24 +202,17 @@ class LocalEngine(Engine):
                 newest = await self._in_loader(watch.look, set(served))
                 for number in watch.forgotten():
                     self._others[model.name].pop(number, None)
-                if newest is not None and newest[0] not in served:
-                    await self._take_over(model, *newest)
+                if newest is None or newest[0] in served:
+                    continue
+                former = list(served)
+                if await self._load(model, *newest) is None:
+                    for old in former:
+                        self._begin(self._unload(model.name, old, served.pop(old)))
             except Exception:
                 _logger.exception("model %s: the look for new versions failed", model.name)
 
-    async def _take_over(self, model, number, folder, content):
-        versions = self._versions[model.name]
-        former = list(versions)
-        try:
-            await self._load(model, number, folder)
-        except Exception as error:
-            self._refuse(model, number, content, error)
-            return
-        for old in former:
-            self._begin(self._unload(model.name, old, versions.pop(old)))
-
     async def _unload(self, name, number, version):
-        self._others[name][number] = dataclasses.replace(version.info, state=UNLOADING)
+        self._others[name][number] = dataclasses.replace(version.info, state=interface.UNLOADING)
         try:
             await version.batcher.drain()
         finally:

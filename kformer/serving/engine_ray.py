@@ -79,7 +79,8 @@ class RayEngine(Engine):
         self._settings, self._handle = settings, handle
         self._stack = contextlib.ExitStack()
         self._deploying = None
-        self._states, self._seen, self._models = {}, set(), {}
+        self._states, self._seen = {}, set()
+        self._models = {model.name: [] for model in settings.models}
         self._poll, self._is_draining = None, False
         # The requests in flight, and what is done when nobody waits for them any longer.
         self._open, self._is_over = set(), None
@@ -98,11 +99,9 @@ class RayEngine(Engine):
 
     def _deploy(self):
         """Starts Ray and the deployment; returns its handle."""
-        address = self._settings.ray_address
-        threads = self._settings.threads or 1
-        ray = self._stack.enter_context(
-            ray_cluster.connected(address, num_cpus=self._settings.replicas * threads + 1)
-        )
+        num_cpus = self._settings.replicas * (self._settings.threads or 1) + 1
+        connection = ray_cluster.connected(self._settings.ray_address, num_cpus=num_cpus)
+        ray = self._stack.enter_context(connection)
         from ray import serve
 
         was_running = False
@@ -143,17 +142,15 @@ class RayEngine(Engine):
             try:
                 reply = await self._call(request)
             except lost as error:
-                if number == _TRIES:
-                    _logger.error("replicas died with a request again and again: %s", error)
-                    raise interface.ModelFailed from error
-                _logger.warning("a replica died; its request goes to another one")
-            else:
-                # A replica that ends, or has not loaded a version yet that others serve.
-                ends = isinstance(reply, interface.Draining | interface.NotReady)
-                is_behind = isinstance(reply, interface.UnknownModel)
-                if number == _TRIES or not (ends or is_behind):
-                    break
+                _logger.warning("a replica died at try %d of a request: %s", number, error)
+                reply = None
+            # A replica may end, or not have loaded a version yet that others serve.
+            passing = None | interface.Draining | interface.NotReady | interface.UnknownModel
+            if number == _TRIES or not isinstance(reply, passing):
+                break
             await asyncio.sleep(_SECONDS_BETWEEN_TRIES * number)
+        if reply is None:
+            raise interface.ModelFailed
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -171,8 +168,7 @@ class RayEngine(Engine):
             raise
 
     def models(self):
-        missing = {model.name: [] for model in self._settings.models}
-        return {**missing, **self._models}
+        return self._models
 
     async def stats(self):
         # What was seen last is good enough where no replica answers at once.
@@ -240,17 +236,15 @@ def models_deployment(settings):
     from ray import serve
 
     threads = settings.threads or 1
+    variables = ray_cluster.worker_variables("tensorflow", threads)
     deployment = serve.deployment(
         ModelReplica,
         name=MODELS,
         num_replicas=settings.replicas,
         logging_config={"enable_access_log": False},
         graceful_shutdown_timeout_s=_SECONDS_TO_END,
+        ray_actor_options={"num_cpus": threads, "runtime_env": {"env_vars": variables}},
         **DEPLOYMENT,
-        ray_actor_options={
-            "num_cpus": threads,
-            "runtime_env": {"env_vars": ray_cluster.worker_variables("tensorflow", threads)},
-        },
     )
     return deployment.bind(settings)
 

@@ -4,7 +4,6 @@ The ingress (protocols, admission, deadlines) uses an `Engine` and no TensorFlow
 depend on protocols. Everything here can be pickled, since an engine may compute elsewhere.
 """
 
-import abc
 import collections
 import dataclasses
 import time
@@ -131,10 +130,8 @@ class ModelVersion:
         Raises:
             UnknownSignature: the version has no such signature.
         """
-        if name not in self.signatures:
-            raise UnknownSignature(
-                f"The model has no signature of that name, but {', '.join(self.signatures)}."
-            )
+        message = f"The model has no signature of that name, but {', '.join(self.signatures)}."
+        require(name in self.signatures, message, UnknownSignature)
         return self.signatures[name]
 
 
@@ -173,29 +170,40 @@ class ServingError(Exception):
     """
 
     message = "The request failed."
+    # The status in HTTP, and the code in gRPC.
+    codes = 500, "INTERNAL"
+    model = ""  # Where it is known.
 
     def __init__(self, message=None):
-        super().__init__(self.message if message is None else message)
+        super().__init__(message or self.message)
 
 
 class InvalidRequest(ServingError):
     """The request is malformed."""
 
+    codes = 400, "INVALID_ARGUMENT"
+
 
 class UnknownModel(ServingError):
     """No model has that name, or that version of it is not served."""
 
+    codes = 404, "NOT_FOUND"
 
-class UnknownSignature(ServingError):
+
+class UnknownSignature(InvalidRequest):
     """The model has no such signature."""
 
 
 class TooLarge(ServingError):
     """A body, a text or the number of texts is above its limit."""
 
+    codes = 413, "INVALID_ARGUMENT"
+
 
 class Unauthorized(ServingError):
     """The request has no valid API key."""
+
+    codes = 401, "UNAUTHENTICATED"
 
 
 class Overloaded(ServingError):
@@ -206,6 +214,8 @@ class Overloaded(ServingError):
         retry_after: float, default 1. Seconds after which it is worth another try.
     """
 
+    codes = 429, "RESOURCE_EXHAUSTED"
+
     def __init__(self, message, retry_after=1.0):
         super().__init__(message)
         self.retry_after = retry_after
@@ -215,16 +225,20 @@ class DeadlineExceeded(ServingError):
     """The deadline came before the reply."""
 
     message = "The reply was not ready by the deadline."
+    codes = 504, "DEADLINE_EXCEEDED"
 
 
 class Draining(ServingError):
     """The server is ending, and takes nothing new."""
 
     message = "The server is ending: ask again in a moment."
+    codes = 503, "UNAVAILABLE"
 
 
 class NotReady(ServingError):
     """The model is still being loaded."""
+
+    codes = 503, "UNAVAILABLE"
 
 
 class ModelFailed(ServingError):
@@ -233,13 +247,24 @@ class ModelFailed(ServingError):
     message = "The model failed; the server's log says why."
 
 
-class Engine(abc.ABC):
+def require(condition, message, error=InvalidRequest):
+    """Raises the error of a request unless a condition holds.
+
+    Args:
+        condition: any, for its truth.
+        message: str. What the client reads.
+        error: class of `ServingError`, default `InvalidRequest`.
+    """
+    if not condition:
+        raise error(message)
+
+
+class Engine:
     """Where models are loaded and computed. Its methods run in one event loop.
 
     Subclasses are made with the server's settings alone: `LocalEngine(settings)`.
     """
 
-    @abc.abstractmethod
     async def start(self):
         """Loads every model and warms it up; returns when each is ready.
 
@@ -247,7 +272,6 @@ class Engine(abc.ABC):
             Exception: a model cannot be loaded. Nothing is left running.
         """
 
-    @abc.abstractmethod
     async def run(self, request):
         """Answers a request.
 
@@ -264,7 +288,6 @@ class Engine(abc.ABC):
                 there.
         """
 
-    @abc.abstractmethod
     def models(self):
         """Dict of model name to a list of `ModelVersion`, newest first, as they are now.
 
@@ -283,8 +306,7 @@ class Engine(abc.ABC):
             NotReady: no version is available yet.
         """
         versions = self.models().get(model)
-        if versions is None:
-            raise UnknownModel(f"There is no model {model!r}.")
+        require(versions is not None, f"There is no model {model!r}.", UnknownModel)
         for one in versions:
             if one.state == AVAILABLE and version in (None, one.version):
                 return one
@@ -304,15 +326,13 @@ class Engine(abc.ABC):
         """
         versions = self.models().get(model, ())
         shown = [one for one in versions if version in (None, one.version)]
-        if not shown:
-            raise UnknownModel("There is no such model, or this version of it is not served.")
+        message = "There is no such model, or this version of it is not served."
+        require(shown, message, UnknownModel)
         return shown
 
-    @abc.abstractmethod
     async def stats(self):
         """A list of `ModelStats`, one for each version that has been served."""
 
-    @abc.abstractmethod
     async def drain(self, seconds):
         """Refuses new requests, and returns when those in flight are answered.
 
@@ -320,6 +340,5 @@ class Engine(abc.ABC):
             seconds: float. After so long the rest gets `Draining`.
         """
 
-    @abc.abstractmethod
     async def close(self):
         """Ends threads and processes, and frees the models."""

@@ -2,8 +2,9 @@
 
 import hashlib
 import hmac
+import re
 
-from kformer.serving.interface import Unauthorized
+from kformer.serving.interface import Unauthorized, require
 
 
 class ApiKeys:
@@ -16,11 +17,6 @@ class ApiKeys:
     def __init__(self, keys=()):
         self._digests = [hashlib.sha256(key).digest() for key in keys]
 
-    @property
-    def are_needed(self):
-        """Whether requests need a key."""
-        return bool(self._digests)
-
     def check(self, *candidates):
         """Checks a request's keys, in a time that does not depend on them.
 
@@ -31,16 +27,11 @@ class ApiKeys:
         Raises:
             Unauthorized: none of them is a key.
         """
-        if not self._digests:
-            return
-        is_known = False
+        is_known = not self._digests
         for candidate in candidates:
-            if not isinstance(candidate, str):
-                continue
-            if candidate[:7].lower() == "bearer ":
-                candidate = candidate[7:]
-            digest = hashlib.sha256(candidate.strip().encode("utf-8", "replace")).digest()
+            text = candidate if isinstance(candidate, str) else ""
+            key = re.sub("^bearer ", "", text, flags=re.IGNORECASE).strip()
+            digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()
             for known in self._digests:
                 is_known |= hmac.compare_digest(digest, known)
-        if not is_known:
-            raise Unauthorized("The request has no valid API key.")
+        require(is_known, "The request has no valid API key.", Unauthorized)

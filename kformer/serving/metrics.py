@@ -18,7 +18,7 @@ class Metrics:
     def __init__(self, engine, admission):
         import prometheus_client
 
-        self._engine, self._admission = engine, admission
+        self._engine = engine
         self.registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
         labels = ("model", "version", "protocol")
@@ -55,24 +55,12 @@ class Metrics:
         self._texts.labels(*labels).inc(texts)
         self._seconds.labels(*labels).observe(time.monotonic() - start)
 
-    def refused(self, protocol, model, error):
-        """Counts a request that ended with an error, once.
-
-        Args:
-            protocol: str.
-            model: str. A name that no model has is not shown, since anybody may make up names.
-            error: `ServingError`.
-        """
-        if not getattr(error, "is_counted", False):
-            error.is_counted = True
-            self.failed(protocol, model, type(error).__name__)
-
     def failed(self, protocol, model, outcome):
         """Counts a request that was not answered.
 
         Args:
             protocol: str.
-            model: str, as of `refused`.
+            model: str. A name that no model has is not shown, since anybody may make up names.
             outcome: str. The name of the error.
         """
         model = model if model in self._engine.models() else ""
@@ -89,11 +77,7 @@ class Metrics:
 
 def _engine_families(stats, models):
     """The metrics of an engine: batches, tokens, what waits, and which versions are served."""
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-    )
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     labels = ("model", "version")
     sizes = HistogramMetricFamily("kformer_batch_texts", "Texts in a batch.", labels=labels)

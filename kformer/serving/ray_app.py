@@ -4,13 +4,13 @@ Two deployments: the ingress, this package's own ASGI application, and the model
 take HTTP and pass it on to the replicas of the ingress.
 """
 
-import dataclasses
 import os
 
 from kformer.serving.engine_ray import APPLICATION, DEPLOYMENT, RayEngine, models_deployment
 from kformer.serving.settings import ModelSettings, ServerSettings
 from kformer_options.model_folders import name_and_path
 from kformer_options.names import named
+from kformer_options.serving import SERVING
 
 INGRESS = "ingress"
 
@@ -44,50 +44,34 @@ def ray_config(settings):
                 f"{model.path} is a run, which a cluster cannot serve: export it first (kformer "
                 "export)."
             )
-    if settings.dtype is not None or any(model.dtype is not None for model in settings.models):
-        raise ValueError(
-            f"The {named('dtype')} of a SavedModel is fixed at its export: leave it out."
-        )
-    if settings.ray_address is not None:
-        raise ValueError(
-            f"`serve deploy` is told the cluster by itself: leave {named('ray_address')} out."
-        )
-    if settings.grpc_port is not None:
-        raise ValueError("Ray's proxies pass on HTTP alone: leave --grpc-port out.")
-    values = {
-        field.name: getattr(settings, field.name)
-        for field in dataclasses.fields(settings)
-        if field.name not in ("models", "port", "engine", "ray_address", "grpc_port")
-    }
+    dtypes = [settings.dtype, *(model.dtype for model in settings.models)]
+    for name, values, reason in (
+        ("dtype", dtypes, "that of a SavedModel is fixed at its export"),
+        ("ray_address", [settings.ray_address], "`serve deploy` is told the cluster by itself"),
+        ("grpc_port", [settings.grpc_port], "Ray's proxies pass on HTTP alone"),
+    ):
+        if any(value is not None for value in values):
+            raise ValueError(f"{named(name)} is not for a cluster: {reason}. Leave it out.")
     arguments = {
-        name: os.path.abspath(value) if isinstance(value, os.PathLike) else value
-        for name, value in values.items()
-        if value not in (None, [])
+        name: getattr(settings, name)
+        for name in SERVING
+        if name not in ("port", "engine") and getattr(settings, name) not in (None, [])
     }
     if settings.api_keys is not None:
         arguments["api_keys"] = os.path.abspath(settings.api_keys)
     pairs = map(name_and_path, settings.glossaries)
     if glossaries := [f"{name}={os.path.abspath(path)}" for name, path in pairs]:
         arguments["glossaries"] = glossaries
-    arguments["models"] = [
-        {
-            "name": model.name,
-            "path": os.path.abspath(model.path),
-            **({"versions": list(model.versions)} if model.versions else {}),
-        }
-        for model in settings.models
-    ]
+    arguments["models"] = models = []
+    for model in settings.models:
+        models.append({"name": model.name, "path": os.path.abspath(model.path)})
+        if model.versions:
+            models[-1]["versions"] = list(model.versions)
+    application = {"name": APPLICATION, "import_path": f"{__name__}:build", "route_prefix": "/"}
     return {
         "proxy_location": "EveryNode",
         "http_options": {"host": settings.host, "port": settings.port},
-        "applications": [
-            {
-                "name": APPLICATION,
-                "import_path": f"{__name__}:build",
-                "route_prefix": "/",
-                "args": arguments,
-            }
-        ],
+        "applications": [{**application, "args": arguments}],
     }
 
 
@@ -102,15 +86,10 @@ def build(arguments):
     """
     from ray import serve
 
-    arguments = dict(arguments)
-    models = tuple(ModelSettings(**model) for model in arguments.pop("models"))
-    settings = ServerSettings(models=models, **arguments)
+    models = [ModelSettings(**model) for model in arguments["models"]]
+    settings = ServerSettings(**{**arguments, "models": models})
 
-    @serve.deployment(
-        name=INGRESS,
-        graceful_shutdown_timeout_s=settings.drain_s,
-        **DEPLOYMENT,
-    )
+    @serve.deployment(name=INGRESS, graceful_shutdown_timeout_s=settings.drain_s, **DEPLOYMENT)
     @serve.ingress()
     class IngressReplica:
         """The ingress of this package in a replica. Ray answers its requests before it ends."""

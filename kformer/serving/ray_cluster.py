@@ -39,30 +39,6 @@ _LEAST_STORE_BYTES = 128 << 20
 _STARTS = 3
 
 
-def import_ray(address=None):
-    """Imports Ray with the settings of this module.
-
-    Args:
-        address: str, default `None`. Address of a cluster; `None` for a Ray of this process.
-
-    Returns:
-        The module `ray`.
-
-    Raises:
-        ImportError: Ray is not installed.
-    """
-    os.environ.update(_ENVIRONMENT)
-    if address is None:
-        os.environ.update(_LOCAL)
-        if not any(os.environ.get(name) for name in _TOKEN_VARIABLES):
-            # Ray would write one into a file in the user's home, which others can read.
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    check_extra("Work on Ray", "cluster", ("ray",))
-    import ray
-
-    return ray
-
-
 def worker_variables(backend, threads):
     """The environment variables of a process that computes.
 
@@ -106,21 +82,25 @@ def connected(address=None, *, num_cpus=1):
         ImportError: Ray is not installed.
         ConnectionError: there is no cluster at the address, or it wants another token.
     """
-    ray = import_ray(address)
+    os.environ.update(_ENVIRONMENT)
+    if address is None:
+        os.environ.update(_LOCAL)
+        if not any(os.environ.get(name) for name in _TOKEN_VARIABLES):
+            # Ray would write one into a file in the user's home, which others can read.
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    check_extra("Work on Ray", "cluster", ("ray",))
+    import ray
+
     if ray.is_initialized():
         yield ray
         return
+    # "local" is not the cluster that RAY_ADDRESS may name.
+    options = {"address": address or "local", "configure_logging": False, "log_to_driver": False}
     if address is None:
-        options = {
-            "address": "local",  # Not the cluster that RAY_ADDRESS may name.
-            "num_cpus": num_cpus,
-            "include_dashboard": False,
-            "object_store_memory": _LEAST_STORE_BYTES + (num_cpus << 24),
-        }
-    else:
-        options = {"address": address}
+        memory = _LEAST_STORE_BYTES + (num_cpus << 24)
+        options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": memory}
     try:
-        _init(ray, {"configure_logging": False, "log_to_driver": False, **options})
+        _init(ray, options)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if address is None:
             raise

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 import pathlib
 import re
 import signal
@@ -60,18 +61,15 @@ def bind(host, port):
     Raises:
         OSError: the port is taken, or the address is not of this machine.
     """
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    bound = socket.socket(family, kind, protocol)
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, address = addresses[0]
+    options = {"family": family, "backlog": BACKLOG}
+    if family == socket.AF_INET6:
+        options["dualstack_ipv6"] = socket.has_dualstack_ipv6()
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(BACKLOG)
+        return socket.create_server(address, **options)
     except OSError as error:
-        bound.close()
-        raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
-    return bound
+        raise OSError(error.errno, os.strerror(error.errno), f"{host}:{port}") from error
 
 
 @contextlib.contextmanager
@@ -97,21 +95,17 @@ def with_exported_runs(settings, report=print):
                 dtype = model.dtype or settings.dtype
                 kind = f" in {dtype}" if dtype else ""
                 report(f"{model.name}: {model.path} is a run, so it is exported first{kind}.")
-                _export(model.path, folder, dtype)
+                options = {"imports": [], **({"dtype": dtype} if dtype else {})}
+                try:  # In a process of its own, whose memory is free afterwards.
+                    run_process("run", model.path, folder, options)
+                except RuntimeError as error:
+                    reason = re.sub(r"^[\w.]+: ", "", str(error))  # Without the exception's name.
+                    message = f"{model.path} cannot be exported: {reason}"
+                    raise RuntimeError(message) from None
                 model = dataclasses.replace(model, path=folder, dtype=None)
             models.append(model)
         # The exports have the dtype now, and a SavedModel takes none.
         yield dataclasses.replace(settings, models=tuple(models), dtype=None)
-
-
-def _export(run, folder, dtype):
-    """Exports a run in a process of its own, whose memory is free afterwards."""
-    options = {"imports": [], **({"dtype": dtype} if dtype else {})}
-    try:
-        run_process("run", run, folder, options)
-    except RuntimeError as error:
-        reason = re.sub(r"^[\w.]+: ", "", str(error))  # Without the name of the exception.
-        raise RuntimeError(f"{run} cannot be exported: {reason}") from None
 
 
 def make_engine(settings):
@@ -147,9 +141,7 @@ class Server:
 
     def __init__(self, settings, sockets, report=print):
         self._settings, self._sockets, self._report = settings, sockets, report
-        self.grpc_port = None
-        self.ingress = None
-        self._ending = None
+        self.ingress = self.grpc_port = self._ending = None
 
     def end(self):
         """Begins the end of the server, as SIGTERM does."""
@@ -173,14 +165,14 @@ class Server:
         ending = asyncio.create_task(self._ending.wait())
         try:
             await self._until_one_is_done(starting, serving, ending)
-            self._check_http(serving)
-            if starting.done():
+            if starting.done() and not serving.done():
                 starting.result()
                 grpc_server = await self._start_grpc()
                 self.ingress.is_started = True
                 self._report_ready(engine)
                 await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-                self._check_http(serving)
+            if serving.done():
+                serving.result()  # It raises what has ended HTTP.
             await self._drain(engine, grpc_server)
         finally:
             for task in (ending, starting):
@@ -189,23 +181,18 @@ class Server:
             await asyncio.gather(serving, starting, ending, return_exceptions=True)
             await engine.close()
 
-    def _check_http(self, serving):
-        """Raises what ended HTTP, if it has ended."""
-        if serving.done():
-            serving.result()
-
     async def _until_one_is_done(self, *tasks):
         """Waits for a task, and installs signal handlers repeatedly: Ray's start replaces them."""
-        while not any(task.done() for task in tasks):
-            self._take_signals()
-            await asyncio.wait(tasks, timeout=_SIGNALS_S, return_when=asyncio.FIRST_COMPLETED)
-        self._take_signals()
-
-    def _take_signals(self):
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self.end)
+        loop, done = asyncio.get_running_loop(), ()
+        while True:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.add_signal_handler(number, self.end)
+            if done:
+                return
+            done, _ = await asyncio.wait(
+                tasks, timeout=_SIGNALS_S, return_when=asyncio.FIRST_COMPLETED
+            )
 
     async def _start_grpc(self):
         port = self._settings.grpc_port
@@ -217,10 +204,9 @@ class Server:
         address = f"[{host}]" if ":" in host else host
         try:
             self.grpc_port = server.add_insecure_port(f"{address}:{port}")
-        except RuntimeError:
-            self.grpc_port = 0
-        if not self.grpc_port:
-            raise OSError(f"The gRPC port {port} of {host} is taken: give another --grpc-port.")
+        except RuntimeError as error:
+            message = f"The gRPC port {port} of {host} is taken: give another --grpc-port."
+            raise OSError(message) from error
         await server.start()
         return server
 

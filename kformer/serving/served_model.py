@@ -3,6 +3,7 @@
 TensorFlow only."""
 
 import time
+from itertools import starmap
 
 import numpy as np
 
@@ -34,9 +35,7 @@ class ServedModel:
 
     def __init__(self, folder):
         self._module, self.metadata = open_saved_model(folder)
-        self.signatures = {
-            name: info for name, info in _read_signatures(folder).items() if _takes_texts(info)
-        }
+        self.signatures = _read_signatures(folder)
         self.texts_per_second = 0.0
 
     def call(self, signature, texts):
@@ -92,17 +91,8 @@ def joins_requests(info):
     return all(size >= 0 for output in info.outputs for size in output.shape[1:])
 
 
-def _takes_texts(info):
-    return (
-        len(info.inputs) == 1
-        and info.inputs[0].dtype == "string"
-        and len(info.inputs[0].shape) == 1
-        and all(output.shape for output in info.outputs)
-    )
-
-
 def _read_signatures(folder):
-    """Dict of name to `SignatureInfo`, from the file of the graph."""
+    """Dict of name to `SignatureInfo`, from the file of the graph: those that take texts alone."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -112,19 +102,16 @@ def _read_signatures(folder):
         graph for graph in saved_model.meta_graphs if _SERVING_TAG in graph.meta_info_def.tags
     )
 
-    def infos(tensors):
-        return tuple(
-            TensorInfo(
-                name,
-                tf.as_dtype(tensor.dtype).name,
-                tuple(dim.size for dim in tensor.tensor_shape.dim),
-                tensor.name,
-            )
-            for name, tensor in sorted(tensors.items())
-        )
+    def info(name, tensor):
+        shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
+        return TensorInfo(name, tf.as_dtype(tensor.dtype).name, shape, tensor.name)
 
-    return {
-        name: SignatureInfo(infos(signature.inputs), infos(signature.outputs))
-        for name, signature in sorted(graph.signature_def.items())
-        if not name.startswith("__")
-    }
+    signatures = {}
+    for name, signature in sorted(graph.signature_def.items()):
+        if not name.startswith("__"):
+            sides = (sorted(side.items()) for side in (signature.inputs, signature.outputs))
+            inputs, outputs = (tuple(starmap(info, side)) for side in sides)
+            takes_texts = [(one.dtype, len(one.shape)) for one in inputs] == [("string", 1)]
+            if takes_texts and all(output.shape for output in outputs):
+                signatures[name] = SignatureInfo(inputs, outputs)
+    return signatures

@@ -1,5 +1,6 @@
 """The settings of a server: the options that `kformer_options.serving` declares, with models."""
 
+import collections
 import dataclasses
 import difflib
 import os
@@ -13,7 +14,7 @@ from kformer_options.installed import check_extra
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import is_run, languages_of_name, name_and_path
 from kformer_options.names import named
-from kformer_options.serving import SERVED_DTYPES, SERVING, ServerOptions
+from kformer_options.serving import SERVING, ServerOptions
 from kformer_options.wording import shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -43,22 +44,19 @@ class ModelSettings:
     dtype: str | None = None
 
     def __post_init__(self):
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"models: a name has letters, digits, '.', '_' and '-', but {shown(self.name)} was "
-                "given."
-            )
+        is_name = isinstance(self.name, str) and _NAME.fullmatch(self.name)
+        _check(is_name, "models: a name", "of letters, digits, '.', '_' and '-'", self.name)
         key = f"models.{self.name}"
-        if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
-            raise ValueError(f"{key}.path must be a path, but {shown(self.path)} was given.")
+        is_path = isinstance(self.path, str | os.PathLike) and os.fspath(self.path)
+        _check(is_path, f"{key}.path", "a path", self.path)
         object.__setattr__(self, "path", pathlib.Path(self.path))
-        if self.dtype is not None and self.dtype not in SERVED_DTYPES:
-            raise ValueError(
-                f"{key}.dtype must be one of {', '.join(SERVED_DTYPES)}, but {shown(self.dtype)} "
-                "was given."
-            )
+        SERVING["dtype"].check(self.dtype, f"{key}.dtype")
         if self.versions is not None:
-            object.__setattr__(self, "versions", _checked_versions(key, self.versions))
+            versions = self.versions if isinstance(self.versions, list | tuple) else [self.versions]
+            are_numbers = all(type(version) is int and version >= 0 for version in versions)
+            is_right = versions and are_numbers
+            _check(is_right, f"{key}.versions", "version numbers, such as [1, 2]", self.versions)
+            object.__setattr__(self, "versions", tuple(sorted(set(versions), reverse=True)))
 
     @property
     def languages(self):
@@ -69,6 +67,20 @@ class ModelSettings:
     def is_run(self):
         """Whether the path is a run directory, which has to be exported first."""
         return (self.path / "config.json").is_file()
+
+    def pinned_folders(self):
+        """Returns the folders of `versions`: a dict of number to `pathlib.Path`.
+
+        Raises:
+            FileNotFoundError: one is not there.
+        """
+        folders = version_folders(self.path)
+        for version in self.versions or ():
+            if version not in folders:
+                raise FileNotFoundError(
+                    f"models.{self.name}: there is no version {version} in {self.path}."
+                )
+        return {version: folders[version] for version in self.versions or ()}
 
     @classmethod
     def parse(cls, text):
@@ -86,14 +98,10 @@ class ModelSettings:
         return cls(full.parent.name if is_version else full.name, path)
 
 
-def _checked_versions(key, versions):
-    listed = versions if isinstance(versions, list | tuple) else [versions]
-    if not listed or not all(type(version) is int and version >= 0 for version in listed):
-        raise ValueError(
-            f"{key}.versions must be version numbers, such as [1, 2], but {shown(versions)} was "
-            "given."
-        )
-    return tuple(sorted(set(listed), reverse=True))
+def _check(is_right, key, expected, value):
+    """Raises a `ValueError` about a value that is wrong."""
+    if not is_right:
+        raise ValueError(f"{key} must be {expected}, but {shown(value)} was given.")
 
 
 @documented
@@ -123,25 +131,20 @@ class ServerSettings(ServerOptions):
         object.__setattr__(self, "models", tuple(models))
         if not models:
             raise ValueError("models: a server needs at least one model: give the path of one.")
-        for name in {model.name for model in models}:
-            if sum(model.name == name for model in models) > 1:
+        for name, count in collections.Counter(model.name for model in models).items():
+            if count > 1:
                 raise ValueError(f"models: two models are named {name}: name them NAME=PATH.")
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError(
                 f"{named('ray_address')} is for {named('engine')} ray, but that is {self.engine}: "
                 "change it, or leave the address out."
             )
-        if self.max_batch_texts > self.max_queue:
-            raise ValueError(
-                f"{named('max_queue')} must be at least {named('max_batch_texts')}, which is "
-                f"{self.max_batch_texts}, but {self.max_queue} was given."
-            )
+        least = f"at least {named('max_batch_texts')}, which is {self.max_batch_texts}"
+        is_enough = self.max_queue >= self.max_batch_texts
+        _check(is_enough, named("max_queue"), least, self.max_queue)
         for text in self.glossaries:
-            name, path = name_and_path(text)
-            if path == text or not _NAME.fullmatch(name):
-                raise ValueError(
-                    f"{named('glossaries')} must be NAME=FILE, but {shown(text)} was given."
-                )
+            is_pair = _NAME.fullmatch(name_and_path(text)[0])
+            _check(is_pair, named("glossaries"), "NAME=FILE", text)
 
     def check_files(self):
         """Checks models, glossaries and keys, before the long work.
@@ -162,20 +165,14 @@ class ServerSettings(ServerOptions):
                 "that of a SavedModel is fixed at its export: leave it out."
             )
         for model in self.models:
-            try:
-                if is_run(model.path):
-                    continue
-            except FileNotFoundError as error:
-                raise FileNotFoundError(f"models.{model.name}: {error}") from None
+            if is_run(model.path):
+                continue
             if model.dtype is not None:
                 raise ValueError(
                     f"models.{model.name}.dtype: the dtype of a SavedModel is fixed at its export: "
                     "leave it out."
                 )
-            for version in sorted(set(model.versions or ()) - set(version_folders(model.path))):
-                raise FileNotFoundError(
-                    f"models.{model.name}: there is no version {version} in {model.path}."
-                )
+            model.pinned_folders()
 
 
 def read_config(path):
@@ -204,13 +201,8 @@ def read_config(path):
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold names and values, such as port: 8501.")
-    known = {"models", *SERVING}
-    for key in values:
-        if key not in known:
-            close = difflib.get_close_matches(str(key), known, 1)
-            hint = f": did you mean {close[0]}?" if close else "."
-            raise ValueError(f"{path}: there is no setting {shown(key)}{hint}")
     try:
+        _check_keys(values, {"models", *SERVING}, "")
         if "models" in values:
             values["models"] = _models(values["models"])
         for name in values.keys() & SERVING.keys():
@@ -220,27 +212,23 @@ def read_config(path):
     return values
 
 
-def _models(value):
+def _check_keys(values, known, where):
+    """Checks that the keys of a configuration's values are known."""
+    for key in values:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, 1)
+            hint = f": did you mean {close[0]}?" if close else f", but {', '.join(sorted(known))}."
+            raise ValueError(f"{where}there is no setting {shown(key)}{hint}")
+
+
+def _models(values):
     """The models of a configuration: a dict of name to a path or to the fields of a model."""
-    if not isinstance(value, dict) or not value:
-        raise ValueError(
-            "models must be names and paths, such as en-de: saved_models/en-de, but "
-            f"{shown(value)} was given."
-        )
-    fields = {field.name for field in dataclasses.fields(ModelSettings)} - {"name"}
+    expected = "names and paths, such as en-de: saved_models/en-de"
+    _check(isinstance(values, dict) and values, "models", expected, values)
     models = []
-    for name, model in value.items():
+    for name, model in values.items():
         model = {"path": model} if isinstance(model, str) else model
-        if not isinstance(model, dict):
-            raise ValueError(
-                f"models.{name} must be a path, or names and values, but {shown(model)} was given."
-            )
-        for key in model:
-            if key not in fields:
-                raise ValueError(
-                    f"models.{name}: there is no setting {shown(key)}, but {', '.join(fields)}."
-                )
-        if "path" not in model:
-            raise ValueError(f"models.{name}.path is missing.")
-        models.append(ModelSettings(name, **model))
+        _check(isinstance(model, dict), f"models.{name}", "a path, or names and values", model)
+        _check_keys(model, {"path", "versions", "dtype"}, f"models.{name}: ")
+        models.append(ModelSettings(name, **{"path": None, **model}))
     return tuple(models)

@@ -51,8 +51,8 @@ class VersionWatch:
 
     def forgotten(self):
         """Versions that were refused, and whose folders are gone or have changed since."""
-        now = {version: self._seen.get(version) for version in self._refused}
-        gone = [version for version, content in self._refused.items() if now[version] != content]
+        refused = self._refused.items()
+        gone = [version for version, content in refused if self._seen.get(version) != content]
         for version in gone:
             del self._refused[version]
         return gone

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from kformer.documents import Report
 from kformer.documents.job import Request
-from kformer.serving import run
+from kformer.serving import interface, run
 from kformer.serving.ingress import documents
 from kformer.serving.ingress.app import make_app
 from kformer.serving.ingress.documents import Documents
@@ -133,7 +133,7 @@ def test_attention_has_no_more_texts_than_others():
     async def refused(count, **limits):
         ingress = Ingress(engine, ServerSettings(["m=p"], **limits))
         with pytest.raises(TooLarge, match=f"at most {count - 1} are allowed for attention"):
-            await ingress.answer("", "m", [b"a"] * count, signature="attention")
+            await ingress.answer("", interface.Request("m", [b"a"] * count, "attention"))
 
     asyncio.run(refused(4, max_texts=3))
     asyncio.run(refused(3, max_attention_texts=2))

@@ -42,7 +42,7 @@ def test_defaults_are_those_that_are_declared():
     [
         ({"port": 70_000}, "port must be a whole number from 0 to 65535"),
         ({"engine": "remote"}, "engine must be one of local, ray"),
-        ({"models": ["a b=x"]}, "models: a name has"),
+        ({"models": ["a b=x"]}, "models: a name must be of letters"),
         ({"models": []}, "models: a server needs"),
         ({"models": [str(FROZEN), str(FROZEN)]}, "two models are named frozen"),
         ({"threads": 0}, "threads must be"),
@@ -75,7 +75,7 @@ def test_a_configuration(tmp_path):
         ("port: x", "port must be a whole number"),
         ("deadline_s: 0", "deadline_s must be above 0"),
         ("models: [a]", "models must be names and paths"),
-        ("models: {a: {versions: [1]}}", "models.a.path is missing"),
+        ("models: {a: {versions: [1]}}", "models.a.path must be a path"),
         ("models: {a: {path: x, version: 1}}", "models.a: there is no setting 'version'"),
         ("models: {a: {path: x, versions: [-1]}}", "models.a.versions must be"),
         ("models: {a: {path: x, dtype: int4}}", "models.a.dtype must be one of"),

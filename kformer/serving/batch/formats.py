@@ -58,33 +58,30 @@ def naming_damage(path):
     """
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged or not compressed by gzip ({error}).") from error
-    except OSError as error:  # pyarrow's own have no errno.
-        if error.errno is not None:
-            raise
-        raise ValueError(f"{path} is damaged ({error}).") from error
     except Exception as error:
-        if not type(error).__module__.startswith("pyarrow"):
+        is_of_system = getattr(error, "errno", None) is not None
+        is_damage = isinstance(error, EOFError | OSError | zlib.error) and not is_of_system
+        if not is_damage and not type(error).__module__.startswith("pyarrow"):
             raise
-        raise ValueError(f"{path} is damaged, or no Parquet file ({error}).") from error
+        message = f"{path} is damaged, or not what its name says ({error})."
+        raise ValueError(message) from error
 
 
 class TextLines:
     """Lines of text, one line out for each line in.
 
     Args:
-        path: path of the input.
-        field, output_field: str. Not used here.
-        n_best: int. Translations of each record.
-        scores: bool. Whether each translation has its log-probability beside it.
+        path: `pathlib.Path`. The input.
+        options: `kformer.serving.batch.BatchOptions`.
     """
 
     name = "lines of text"
 
-    def __init__(self, path, *, field, output_field, n_best, scores):
-        self.path, self.field, self.output_field = path, field, output_field
-        self.n_best, self.scores = n_best, scores
+    def __init__(self, path, options):
+        self.path, self.options = path, options
+        self._names = [options.output_field]  # Of the fields or columns that are added.
+        if options.scores:
+            self._names.append(f"{options.output_field}_score")
 
     def count(self):
         """The number of records, int."""
@@ -106,15 +103,13 @@ class TextLines:
 
     @contextlib.contextmanager
     def _open(self):
-        suffix = pathlib.Path(self.path).suffix
-        with naming_damage(self.path), contextlib.ExitStack() as stack:
-            if suffix == ".gz":
-                yield stack.enter_context(gzip.open(self.path))
-            elif suffix == ".zst":
-                stream = _pyarrow().input_stream(str(self.path), compression="zstd")
-                yield stack.enter_context(io.BufferedReader(stream, 1 << 20))
-            else:
-                yield stack.enter_context(open(self.path, "rb"))
+        with naming_damage(self.path), open(self.path, "rb") as file:
+            if self.path.suffix == ".gz":
+                file = gzip.GzipFile(fileobj=file)
+            elif self.path.suffix == ".zst":
+                file = _pyarrow().CompressedInputStream(file, "zstd")
+                file = io.BufferedReader(file, 1 << 20)
+            yield file
 
     def texts(self, records, first):
         """The text of each record, `None` for one without.
@@ -136,7 +131,7 @@ class TextLines:
             results: list of `kformer.translating.translation.Translation`, `None` for a record
                 without text.
         """
-        options = {"n_best": self.n_best, "scores": self.scores}
+        options = {"n_best": self.options.n_best, "scores": self.options.scores}
         lines = (streaming.format_line(result, **options) for result in results)
         return "".join(f"{line}\n" for line in lines).encode()
 
@@ -159,16 +154,25 @@ class TextLines:
     def values(self, result):
         """What fields and columns hold for one `Translation`: dict of name to value."""
         if result is None:
-            texts = scores = None
-        else:
-            best = result.hypotheses[: self.n_best]
-            texts, scores = [each.text for each in best], [round(each.score, 6) for each in best]
-            if self.n_best == 1:
-                (texts,), (scores,) = texts, scores
-        return {name: texts if i == 0 else scores for i, name in enumerate(self._names())}
+            return dict.fromkeys(self._names)
+        best = result.hypotheses[: self.options.n_best]
+        columns = [each.text for each in best], [round(each.score, 6) for each in best]
+        if self.options.n_best == 1:
+            columns = [column[0] for column in columns]
+        return dict(zip(self._names, columns, strict=False))
 
-    def _names(self):
-        return [self.output_field, *([f"{self.output_field}_score"] if self.scores else [])]
+    def _check_names(self, names, kind, where):
+        """Checks the names of the fields of a record, or of the columns."""
+        field = self.options.field
+        if field not in names:
+            raise ValueError(
+                f"{where} has no {kind} {field!r} among {shown([*names])}: name the {kind} with "
+                "the text by --field."
+            )
+        for name in set(names).intersection(self._names):
+            raise ValueError(
+                f"{where} has a {kind} {name!r} already: name another by --output-field."
+            )
 
 
 class JsonLines(TextLines):
@@ -180,35 +184,22 @@ class JsonLines(TextLines):
     name = "JSON lines"
 
     def texts(self, records, first):
-        return [self._text(line, number) for number, line in enumerate(records, first + 1)]
+        lines = enumerate(super().texts(records, first), first + 1)
+        return [self._text(line, f"Line {number} of {self.path}") for number, line in lines]
 
-    def _text(self, line, number):
-        line = streaming.decode_line(line, first=number == 1)
+    def _text(self, line, where):
         if not line.strip():
             return None
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"Line {number} of {self.path} is not JSON ({error}).") from None
+            raise ValueError(f"{where} is not JSON ({error}).") from None
         if not isinstance(value, dict):
-            raise ValueError(f"Line {number} of {self.path} is not a JSON object: {shown(value)}.")
-        if self.field not in value:
-            raise ValueError(
-                f"Line {number} of {self.path} has no field {self.field!r}: name the field with "
-                "the text by --field."
-            )
-        for name in self._names():
-            if name in value:
-                raise ValueError(
-                    f"Line {number} of {self.path} has a field {name!r} already: name another by "
-                    "--output-field."
-                )
-        text = value[self.field]
+            raise ValueError(f"{where} is not a JSON object: {shown(value)}.")
+        self._check_names(value, "field", where)
+        field, text = self.options.field, value[self.options.field]
         if text is not None and not isinstance(text, str):
-            raise ValueError(
-                f"The field {self.field!r} in line {number} of {self.path} is not a text: "
-                f"{shown(text)}."
-            )
+            raise ValueError(f"{where} has a field {field!r} that is not a text: {shown(text)}.")
         # JSON can hold half a surrogate pair, which is not a character.
         return text and text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -239,10 +230,20 @@ class Parquet(TextLines):
 
     def shards(self, most):
         with self._parquet() as file:
-            self._check_columns(file.schema_arrow)
-            batches = file.iter_batches(batch_size=most)
-            pyarrow = _pyarrow()
-            yield from (pyarrow.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+            schema = file.schema_arrow
+            self._check_names(schema.names, "column", self.path)
+            field, types = self.options.field, _pyarrow().types
+            kind = schema.field(field).type
+            if types.is_dictionary(kind):
+                kind = kind.value_type
+            is_text = types.is_string(kind) or types.is_large_string(kind)
+            if not (is_text or types.is_string_view(kind)):
+                raise ValueError(f"The column {field!r} of {self.path} holds {kind}, not text.")
+            batches = (batch for batch in file.iter_batches(batch_size=most) if batch.num_rows)
+            tables = (_pyarrow().Table.from_batches([batch]) for batch in batches)
+            # Without rows the output has the columns, and a translation of each of none.
+            yield next(tables, schema.empty_table())
+            yield from tables
 
     @contextlib.contextmanager
     def _parquet(self):
@@ -250,35 +251,17 @@ class Parquet(TextLines):
         with naming_damage(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
             yield file
 
-    def _check_columns(self, schema):
-        types = _pyarrow().types
-        if self.field not in schema.names:
-            raise ValueError(
-                f"{self.path} has no column {self.field!r}, but {', '.join(schema.names)}: name "
-                "the column with the text by --field."
-            )
-        for name in self._names():
-            if name in schema.names:
-                raise ValueError(
-                    f"{self.path} has a column {name!r} already: name another by --output-field."
-                )
-        kind = schema.field(self.field).type
-        if types.is_dictionary(kind):
-            kind = kind.value_type
-        if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
-            raise ValueError(f"The column {self.field!r} of {self.path} holds {kind}, not text.")
-
     def texts(self, records, first):
-        return records.column(self.field).to_pylist()
+        return records.column(self.options.field).to_pylist()
 
     def payload(self, records, results):
         pyarrow = _pyarrow()
         kinds = [pyarrow.string(), pyarrow.float64()]
         values = [self.values(result) for result in results]
-        for name, kind in zip(self._names(), kinds, strict=False):
-            column = [value[name] for value in values]
-            kind = kind if self.n_best == 1 else pyarrow.list_(kind)
-            records = records.append_column(name, pyarrow.array(column, kind))
+        for name, kind in zip(self._names, kinds, strict=False):
+            kind = kind if self.options.n_best == 1 else pyarrow.list_(kind)
+            column = pyarrow.array([value[name] for value in values], kind)
+            records = records.append_column(name, column)
         sink = io.BytesIO()
         with pyarrow.ipc.new_stream(sink, records.schema) as stream:
             stream.write_table(records)
@@ -287,12 +270,7 @@ class Parquet(TextLines):
     def merge(self, path, payloads):
         pyarrow = _pyarrow()
         tables = (pyarrow.ipc.open_stream(payload).read_all() for payload in payloads)
-        first = next(tables, None)
-        if first is None:  # No rows: the columns, and a translation of each of none.
-            with self._parquet() as file:
-                self._check_columns(file.schema_arrow)
-                empty = file.schema_arrow.empty_table()
-            first = pyarrow.ipc.open_stream(self.payload(empty, [])).read_all()
+        first = next(tables)
         with pyarrow.parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
             for table in itertools.chain([first], tables):
                 writer.write_table(table)

@@ -60,12 +60,6 @@ class BatchOptions:
     field: str = "text"
     output_field: str = "translation"
 
-    def as_dict(self):
-        """The options as a dict of JSON values, without paths."""
-        values = dataclasses.asdict(self)
-        del values["model"], values["ensemble"]
-        return values
-
 
 class BatchResult(NamedTuple):
     """What a job has done.
@@ -119,16 +113,26 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
     """
     workers = check_whole("workers", workers)
     input, output = pathlib.Path(input).resolve(), pathlib.Path(output).resolve()
-    records_format = _check_paths(input, output, options)
+    format_class = _check_paths(input, output)
+    for name in ("n_best", "batch_size", "threads"):
+        check_whole(name, getattr(options, name))
     variables = _worker_variables(options)
+    models = manifests.model_paths(options)
+    first, *others = map(str, models)
+    options = dataclasses.replace(options, model=first, ensemble=tuple(others))
+    records_format = format_class(input, options)
     stat = input.stat()
     folder = output.with_name(f"{output.name}.parts")
     with files.locked(folder):
-        manifest = manifests.make_manifest(options, records_format)
+        manifest = manifests.make_manifest(records_format, models)
         manifests.check_or_write(folder, manifest)
-        job = _Job(folder, manifest, options, records_format, progress)
+        job = _Job(folder, manifest, records_format, progress)
         try:
-            with contextlib.closing(make_pool(workers, address, variables)) as pool:
+            if address is None:
+                pool = pools.Processes(workers, variables)
+            else:
+                pool = pools.RayTasks(address, variables)
+            with contextlib.closing(pool):
                 translated = job.run(pool, workers)
             now = input.stat()
             if (stat.st_size, stat.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
@@ -146,8 +150,8 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
     return BatchResult(manifest["input"]["records"], translated, truncated)
 
 
-def _check_paths(input, output, options):
-    """Returns the format of both files, once the paths and numbers are checked."""
+def _check_paths(input, output):
+    """Returns the format of both files, once the paths are checked."""
     if not input.is_file():
         raise FileNotFoundError(f"The input file '{input}' does not exist, or is not a file.")
     if not output.parent.is_dir():
@@ -162,16 +166,7 @@ def _check_paths(input, output, options):
             f"{input} is {input_format.name} by its ending, and {output} is {output_format.name}: "
             "give both names endings of one kind."
         )
-    check_whole("n_best", options.n_best)
-    check_whole("batch_size", options.batch_size)
-    check_whole("threads", options.threads)
-    return input_format(
-        input,
-        field=options.field,
-        output_field=options.output_field,
-        n_best=options.n_best,
-        scores=options.scores,
-    )
+    return input_format
 
 
 class _Job:
@@ -180,17 +175,13 @@ class _Job:
     Args:
         folder: `pathlib.Path`. The folder of the job.
         manifest: dict.
-        options, records_format, progress: of the job.
+        records_format, progress: of the job.
     """
 
-    def __init__(self, folder, manifest, options, records_format, progress):
+    def __init__(self, folder, manifest, records_format, progress):
         self._folder = manifests.shards_folder(folder, manifest)
         self._folder.mkdir(exist_ok=True)
         self._total = manifest["input"]["records"]
-        first, *others = manifests.model_paths(options)
-        self._options = dataclasses.replace(
-            options, model=str(first), ensemble=tuple(map(str, others))
-        )
         self._format, self._progress = records_format, progress
         self._done = self._num_shards = 0
         self._running = {}  # A future for each shard that is being translated.
@@ -198,25 +189,18 @@ class _Job:
     def run(self, pool, workers):
         """Translates the shards that are not finished; returns the number of their records."""
         translated = first = 0
-        for records in self._format.shards(_BATCHES * self._options.batch_size):
+        for records in self._format.shards(_BATCHES * self._format.options.batch_size):
             index, self._num_shards = self._num_shards, self._num_shards + 1
             if shards.read_shard(self._folder, index) is not None:
-                self._advance(len(records), was_before=True)
+                self._advance(len(records), before=len(records))
             else:
                 if len(self._running) == workers:
                     self._wait(pool)
-                future = pool.submit(
-                    *(self._options, self._format, index, first, records, self._folder),
-                    on_command_line(),
-                )
+                shard = self._format, index, first, records, self._folder, on_command_line()
+                future = pool.submit(*shard)
                 self._running[future] = (first + 1, first + len(records))
                 translated += len(records)
             first += len(records)
-        if first != self._total:
-            raise ValueError(
-                f"{self._format.path} changed while it was read: it had {self._total:,} "
-                f"records, and then {first:,}."
-            )
         while self._running:
             self._wait(pool)
         return translated
@@ -239,11 +223,10 @@ class _Job:
             except Exception as error:  # Ray's errors have the worker's as their cause.
                 raise getattr(error, "cause", error) from None
 
-    def _advance(self, count, was_before=False):
+    def _advance(self, count, before=0):
         self._done += count
         if self._progress is not None:
-            if was_before:
-                self._progress.before += count
+            self._progress.before += before
             self._progress(self._done, self._total)
 
     def merge(self, output):
@@ -258,16 +241,14 @@ class _Job:
 
     def _payloads(self, truncated):
         for index in range(self._num_shards):
-            found = shards.read_shard(self._folder, index)
-            if found is None:
+            shard = shards.read_shard(self._folder, index)
+            if shard is None:
                 raise ValueError(
                     f"{shards.shard_path(self._folder, index)} was changed or removed while the "
                     "job ran: give the same command again to translate it again."
                 )
-            head, payload = found
-            truncated.count += head["truncated"]
-            left = 10 - len(truncated.first)
-            truncated.first += head["first_truncated"][:left]
+            cut, payload = shard
+            truncated.add(cut)
             yield io.BytesIO(payload)
 
 
@@ -280,10 +261,3 @@ def _worker_variables(options):
         check_extra("A SavedModel", "tensorflow")
         backend = "tensorflow"
     return ray_cluster.worker_variables(backend, options.threads)
-
-
-def make_pool(workers, address, variables):
-    """Returns what translates the shards, an object of `kformer.serving.batch.pools`."""
-    if address is None:
-        return pools.Processes(workers, variables)
-    return pools.RayTasks(address, variables)

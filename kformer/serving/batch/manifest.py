@@ -3,6 +3,7 @@
 A job that is started again continues only if its manifest is the same.
 """
 
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -41,23 +42,22 @@ def model_paths(options):
     return paths
 
 
-def make_manifest(options, records_format):
+def make_manifest(records_format, models):
     """The manifest of a job.
 
     Args:
-        options: `kformer.serving.batch.BatchOptions`.
-        records_format: an object of `kformer.serving.batch.formats`.
+        records_format: an object of `kformer.serving.batch.formats`, with the job's options.
+        models: list of `pathlib.Path`, the folders of the models.
 
     Returns:
         dict of JSON values.
 
     Raises:
-        FileNotFoundError: there is no model.
         ValueError: the input is damaged.
     """
-    path = pathlib.Path(records_format.path)
-    values = options.as_dict()
+    path, values = records_format.path, dataclasses.asdict(records_format.options)
     search = values.pop("search")
+    del values["model"], values["ensemble"]  # They may have moved.
     return {
         "format_version": _FORMAT_VERSION,
         "kformer": metadata.version("kformer"),
@@ -67,7 +67,7 @@ def make_manifest(options, records_format):
             "digest": _digest([path]),
             "records": records_format.count(),
         },
-        "models": [_digest(_files_of(folder)) for folder in model_paths(options)],
+        "models": [_digest(_files_of(folder)) for folder in models],
     }
 
 
@@ -138,9 +138,8 @@ def _changes(old, new):
 
 
 def _files_of(folder):
-    if not (folder / "config.json").is_file():
-        return sorted(path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for pattern in _RUN_FILES for path in folder.glob(pattern))
+    patterns = _RUN_FILES if (folder / "config.json").is_file() else ("**/*",)
+    return sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
 
 
 def _digest(paths):

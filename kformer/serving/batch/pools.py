@@ -88,10 +88,8 @@ class Processes:
             process.kill()
         self._threads.shutdown(cancel_futures=True)
         for process in self._processes:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            process.stdout.close()
-            process.wait()
+            with contextlib.suppress(OSError), process:  # Its pipes are closed.
+                process.wait()
 
 
 class RayTasks:

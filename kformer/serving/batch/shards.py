@@ -14,12 +14,11 @@ from kformer_options.names import command_line_names
 _opened = {}
 
 
-def translate_shard(options, records_format, index, first, records, folder, are_flags):
+def translate_shard(records_format, index, first, records, folder, are_flags):
     """Translates a shard and writes its file. Runs in a worker.
 
     Args:
-        options: `kformer.serving.batch.BatchOptions`.
-        records_format: an object of `kformer.serving.batch.formats`.
+        records_format: an object of `kformer.serving.batch.formats`, with the job's options.
         index: int. The shard's index, from 0.
         first: int. The number of records before it.
         records: the shard, as the format reads it.
@@ -29,6 +28,7 @@ def translate_shard(options, records_format, index, first, records, folder, are_
     Returns:
         The number of records, int.
     """
+    options = records_format.options
     with command_line_names(are_flags):
         texts = records_format.texts(records, first)
         translator, search = _open(options)
@@ -42,23 +42,17 @@ def translate_shard(options, records_format, index, first, records, folder, are_
         None if text is None else result for text, result in zip(texts, results, strict=True)
     ]
     cut = [first + i for i, result in enumerate(results, 1) if result and result.truncated]
-    write_shard(folder, index, cut, len(results), records_format.payload(records, results))
+    write_shard(folder, index, cut, records_format.payload(records, results))
     return len(results)
 
 
 def _open(options):
     """The translator of some options, and the keyword arguments of its `translate`."""
-    key = (
-        options.model,
-        options.source_language,
-        options.target_language,
-        options.ensemble,
-        options.dtype,
-    )
+    languages = options.source_language, options.target_language
+    key = options.model, *languages, options.ensemble, options.dtype
     if key not in _opened:
         _opened.clear()
-        model, source, target, ensemble, dtype = key
-        _opened[key] = streaming.open_translator(model, source, target, [*ensemble] or None, dtype)
+        _opened[key] = streaming.open_translator(*key)
     translator, search = _opened[key], dict(options.search)
     if not search.get("sampling"):
         beam_size = search.get("beam_size")
@@ -71,7 +65,7 @@ def shard_path(folder, index):
     return folder / f"{index:08d}"
 
 
-def write_shard(folder, index, cut, count, payload):
+def write_shard(folder, index, cut, payload):
     """Writes a shard's file under a name of this writer, and renames it.
 
     Workers of a killed job may write the same shard at the same time, with the same content.
@@ -80,16 +74,9 @@ def write_shard(folder, index, cut, count, payload):
         folder: `pathlib.Path`. The folder of shards.
         index: int.
         cut: list of int. The numbers of the records that were longer than the model's limit.
-        count: int. The number of records.
         payload: bytes. Its part of the output.
     """
-    head = {
-        "records": count,
-        "truncated": len(cut),
-        "first_truncated": cut[:10],
-        "bytes": len(payload),
-        "digest": _digest(payload),
-    }
+    head = {"truncated": cut, "bytes": len(payload), "digest": _digest(payload)}
     with files.replacing(shard_path(folder, index), own_name=True) as aside:
         aside.write_bytes(json.dumps(head).encode() + b"\n" + payload)
 
@@ -102,17 +89,16 @@ def read_shard(folder, index):
         index: int.
 
     Returns:
-        A dict about the shard, and its payload as bytes; or `None` if it is not there or damaged.
+        The numbers of its records that were cut, and its payload as bytes; or `None` if it is not
+        there or damaged.
     """
     try:
         with open(shard_path(folder, index), "rb") as file:
             head, payload = json.loads(file.readline()), file.read()
         is_whole = head["bytes"] == len(payload) and head["digest"] == _digest(payload)
-    except FileNotFoundError:
+        return (head["truncated"], payload) if is_whole else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    except (ValueError, KeyError, TypeError):
-        return None
-    return (head, payload) if is_whole else None
 
 
 def _digest(payload):

@@ -2,18 +2,17 @@
 
 import contextlib
 import ipaddress
-import logging
 import math
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from kformer.serving.ingress import libretranslate, open_inference, tensorflow_serving
-from kformer.serving.ingress.ingress import CODES
-from kformer.serving.interface import InvalidRequest, Overloaded, ServingError, Unauthorized
+from kformer.serving.interface import Overloaded, ServingError, Unauthorized, require
 from kformer.serving.page.routes import OPEN_PATHS, page_routes
 
 # Paths that orchestrators ask without a key, and one whose key may stand in the body.
@@ -24,7 +23,6 @@ _PROTOCOLS = {
     "/translate": "libretranslate",
     "/page/": "page",
 }
-_logger = logging.getLogger(__name__)
 
 
 def make_app(ingress):
@@ -38,27 +36,20 @@ def make_app(ingress):
     """
     app = Starlette(
         routes=[
-            Route("/-/healthz", _healthz, methods=["GET"]),
-            Route("/-/ready", _ready, methods=["GET"]),
-            Route("/metrics", _metrics, methods=["GET"]),
+            Route("/-/healthz", Response("ok\n", media_type="text/plain"), methods=["GET"]),
+            Route("/-/ready", _ready),
+            Route("/metrics", _metrics),
             *tensorflow_serving.routes(ingress),
             *open_inference.routes(ingress),
             *libretranslate.routes(ingress),
             *page_routes(ingress),
         ],
-        exception_handlers={
-            ServingError: _serving_error,
-            HTTPException: _http_error,
-            ClientDisconnect: _left,
-            Exception: _failure,
-        },
+        exception_handlers=dict.fromkeys(
+            (ServingError, HTTPException, ClientDisconnect, Exception), _error_response
+        ),
     )
     app.state.ingress = ingress
     return _Guard(app, ingress, _WITHOUT_KEY.union(OPEN_PATHS))
-
-
-async def _healthz(request):
-    return Response("ok\n", media_type="text/plain")
 
 
 async def _ready(request):
@@ -72,47 +63,29 @@ async def _metrics(request):
     return Response(content, headers={"content-type": kind})
 
 
-# ---- errors: the protocols share their shape ----
+# ---- errors: the protocols share their shape, `{"error": "..."}` ----
 
 
-def error_response(error):
-    """The response for a `ServingError`.
-
-    Args:
-        error: `ServingError`.
-
-    Returns:
-        Starlette's response: `{"error": "..."}`, as in each of the protocols.
-    """
-    status, _ = CODES.get(type(error), (500, ""))
+def _refusal(ingress, path, model, error):
+    """Counts a `ServingError` in the metrics, and returns its response."""
+    protocol = next((name for start, name in _PROTOCOLS.items() if path.startswith(start)), "")
+    ingress.metrics.failed(protocol, error.model or model, type(error).__name__)
     headers = {}
     if isinstance(error, Overloaded):
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse({"error": str(error)}, status, headers)
+    return JSONResponse({"error": str(error)}, error.codes[0], headers)
 
 
-async def _serving_error(request, error):
-    model, metrics = request.path_params.get("model", ""), request.app.state.ingress.metrics
-    metrics.refused(_protocol_of(request.url.path), model, error)
-    return error_response(error)
-
-
-def _protocol_of(path):
-    """The protocol of a path, for the metrics."""
-    return next((name for start, name in _PROTOCOLS.items() if path.startswith(start)), "")
-
-
-async def _http_error(request, error):
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-async def _left(request, error):
-    return Response(status_code=499)  # Nobody reads it.
-
-
-async def _failure(request, error):
+async def _error_response(request, error):
+    if isinstance(error, ServingError):
+        model = request.path_params.get("model", "")
+        return _refusal(request.app.state.ingress, request.url.path, model, error)
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)  # Nobody reads it.
     return JSONResponse({"error": "The server failed; its log says why."}, 500)
 
 
@@ -133,8 +106,8 @@ class _Guard:
         try:
             self._check(scope)
         except ServingError as error:
-            self._ingress.metrics.refused(_protocol_of(scope["path"]), "", error)
-            return await error_response(error)(scope, receive, send)
+            refusal = _refusal(self._ingress, scope["path"], "", error)
+            return await refusal(scope, receive, send)
 
         async def send_closing(message):
             """Tells a client of an ending server to ask elsewhere next."""
@@ -145,31 +118,23 @@ class _Guard:
         await self._app(scope, receive, send_closing if self._ingress.is_draining else send)
 
     def _check(self, scope):
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        if not self._is_allowed(_host_name(headers.get("host", ""))):
-            raise InvalidRequest(
-                "The server is not known by this Host: start it with --allowed-host NAME."
-            )
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        message = "The server is not known by this Host: start it with --allowed-host NAME."
+        require(self._is_allowed(host.lower()), message)
         origin = headers.get("origin")
-        if origin is not None and origin.partition("//")[2] != headers.get("host"):
-            raise InvalidRequest("Requests of other web pages are not answered.")
-        if self._ingress.keys.are_needed and scope["path"] not in self._open_paths:
+        is_own = origin is None or origin.partition("//")[2] == headers.get("host")
+        require(is_own, "Requests of other web pages are not answered.")
+        if scope["path"] not in self._open_paths:
             self._ingress.keys.check(headers.get("authorization"), headers.get("x-api-key"))
 
     def _is_allowed(self, host):
-        if "*" in self._hosts or host in self._hosts:
+        """Whether the server answers to the name in a header Host, with or without a port."""
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if "*" in self._hosts or name in self._hosts:
             return True
         # An address, unlike a name, cannot be pointed at this server by somebody else.
         with contextlib.suppress(ValueError):
-            ipaddress.ip_address(host)
+            ipaddress.ip_address(name)
             return True
         return False
-
-
-def _host_name(host):
-    """The name in a header Host, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()

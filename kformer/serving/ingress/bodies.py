@@ -2,42 +2,66 @@
 
 import asyncio
 import json
+import re
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.routing import Route
 
-from kformer.serving.interface import InvalidRequest, TooLarge
+from kformer.serving.interface import InvalidRequest, TooLarge, require
 
 _SECONDS_FOR_BODY = 30.0
 
 
-async def read_body(request, most):
-    """The body of a request.
+def post_route(path, ingress, answer):
+    """The route of requests with a body. Their work is cancelled when the client leaves.
 
     Args:
-        request: Starlette's request.
-        most: int. The most bytes.
+        path: str.
+        ingress: `Ingress`, whose limit of bytes holds.
+        answer: coroutine function of a request and its body, bytes, to a response.
 
-    Raises:
-        TooLarge: it is longer. The rest is not read.
-        InvalidRequest: it is compressed, or its length is not a number.
-        HTTPException: it did not come in time.
+    Returns:
+        Starlette's route.
     """
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise InvalidRequest("A compressed body is not accepted: send it as it is.")
+
+    async def handler(request):
+        content = await _body(request, ingress.settings.max_body_bytes)
+        task = asyncio.ensure_future(answer(request, content))
+        departure = asyncio.ensure_future(_departure(request))
+        try:
+            await asyncio.wait({task, departure}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise ClientDisconnect
+        finally:
+            task.cancel()
+            departure.cancel()
+            await asyncio.gather(task, departure, return_exceptions=True)
+
+    return Route(path, handler, methods=["POST"])
+
+
+async def _departure(request):
+    """Returns when the client of a request, whose body was read, has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(request, most):
+    """The body of a request, of at most so many bytes; the rest of a longer one is not read."""
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    require(encoding == "identity", "A compressed body is not accepted: send it as it is.")
     length = request.headers.get("content-length", "0")
-    if not length.isdecimal():
-        raise InvalidRequest("Content-Length must be a number.")
-    if len(length) > 15 or int(length) > most:
-        raise TooLarge(f"The body has {length[:20]} bytes, but at most {most} are allowed.")
-    content = bytearray()
+    require(length.isdecimal(), "Content-Length must be a number.")
+    message = f"The body has {length[:20]} bytes, but at most {most} are allowed."
+    require(len(length) <= 15 and int(length) <= most, message, TooLarge)
+    content, message = bytearray(), f"The body has more than {most} bytes, which is the limit."
     try:
         async with asyncio.timeout(_SECONDS_FOR_BODY):
             async for block in request.stream():
                 content += block
-                if len(content) > most:
-                    raise TooLarge(f"The body has more than {most} bytes, which is the limit.")
+                require(len(content) <= most, message, TooLarge)
     except TimeoutError:
         headers = {"connection": "close"}
         raise HTTPException(408, "The body did not come in time.", headers) from None
@@ -61,8 +85,7 @@ def parse_json(content):
         # The error's own message is about positions and signs, never about texts.
         reason = str(error) if isinstance(error, json.JSONDecodeError) else "it is not UTF-8 JSON"
         raise InvalidRequest(f"The body is not JSON: {reason}.") from None
-    if not isinstance(value, dict):
-        raise InvalidRequest("The body must be a JSON object.")
+    require(isinstance(value, dict), "The body must be a JSON object.")
     return value
 
 
@@ -75,8 +98,7 @@ def as_text(value):
     Raises:
         InvalidRequest: it is not a string.
     """
-    if not isinstance(value, str):
-        raise InvalidRequest("A text must be a string.")
+    require(isinstance(value, str), "A text must be a string.")
     # Half of a surrogate pair, which JSON allows, is read as bytes that are not UTF-8 are.
     return value.encode("utf-8", "surrogatepass")
 
@@ -93,8 +115,7 @@ def path_model(request):
     name, version = request.path_params["model"], request.path_params.get("version")
     if version is None:
         return name, None
-    if not (version.isascii() and version.isdecimal() and len(version) <= 18):
-        raise InvalidRequest("A version is a whole number.")
+    require(re.fullmatch("[0-9]{1,18}", version), "A version is a whole number.")
     return name, int(version)
 
 
@@ -105,31 +126,3 @@ def media_type(request):
         request: Starlette's request.
     """
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def while_connected(request, work):
-    """The response of `work`, which is cancelled when the client leaves.
-
-    Args:
-        request: Starlette's request, whose body was read.
-        work: coroutine.
-    """
-    task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_disconnect(request))
-    try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        return Response(status_code=499)  # Nobody reads it.
-    finally:
-        task.cancel()
-        watch.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
-
-
-async def _disconnect(request):
-    try:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-    except ClientDisconnect:
-        pass

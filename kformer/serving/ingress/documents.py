@@ -7,8 +7,7 @@ from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
 from kformer.documents.words import one_line
 from kformer.documents.work import translated
-from kformer.serving.ingress.ingress import check_count
-from kformer.serving.interface import DeadlineExceeded, TooLarge
+from kformer.serving.interface import DeadlineExceeded, Request
 
 
 class _NoAbilities:
@@ -33,7 +32,6 @@ class Documents:
         self._model, self._languages = version.name, version.languages or (None, None)
         self._version, self._count = version.version, 0
         self._max_texts = ingress.settings.max_texts
-        self._max_text_bytes = ingress.settings.max_text_bytes
         self._deadline = start + ingress.settings.deadline_s
 
     async def translate(self, texts, format, glossary=None):
@@ -52,45 +50,40 @@ class Documents:
             DeadlineExceeded: the deadline came before all of them were read.
             Draining: the server is ending.
         """
-        check_count(len(texts), self._max_texts)
-        for text in texts:
-            size = len(text.encode("utf-8", "surrogatepass"))
-            if size > self._max_text_bytes:
-                raise TooLarge(
-                    f"A text has {size} bytes, but at most {self._max_text_bytes} are allowed."
-                )
-        with self._ingress.document():
-            return await self._translated(texts, format, glossary)
-
-    async def _translated(self, texts, format, glossary):
-        options = {
-            "source_language": self._languages[0],
-            "target_language": self._languages[1],
-            "glossary": glossary,
-        }
+        self._ingress.check_sizes([text.encode("utf-8", "surrogatepass") for text in texts])
+        source, target = self._languages
+        options = {"source_language": source, "target_language": target, "glossary": glossary}
         kind, abilities = format_named(format), _NoAbilities()
         works = [translated(text, kind, abilities, **options) for text in texts]
-        translations = [None] * len(texts)
-        answers = dict.fromkeys(range(len(works)))
-        while answers:
-            requests = {}
-            for index, answer in answers.items():
-                listed, translations[index] = await self._in_thread(_step, works[index], answer)
-                if listed is not None:
-                    requests[index] = listed
-            answers = await self._answers(requests)
-        self._ingress.metrics.answered(
-            self._protocol, self._model, self._version, self._count, self._start
-        )
+        translations, answers = [None] * len(works), dict.fromkeys(range(len(works)))
+        with self._ingress.document():
+            while answers:
+                requests = {}
+                for index, answer in answers.items():
+                    listed, translations[index] = await self._next(works[index], answer)
+                    if listed is not None:
+                        requests[index] = listed
+                answers = await self._answers(requests)
+            labels = self._protocol, self._model, self._version
+            self._ingress.metrics.answered(*labels, self._count, self._start)
         return translations
 
-    async def _in_thread(self, *call):
-        """Calls a function in a thread, so that other requests are answered meanwhile. A thread
-        cannot be stopped, so a call handles one document: little is computed after the deadline.
+    async def _next(self, work, answer):
+        """Sends an answer: returns the next requests and `None`, or `None` and the translation.
+
+        It runs in a thread, so that other requests are answered meanwhile. A thread cannot be
+        stopped, so it handles one document: little is computed after the deadline.
         """
+
+        def send():
+            try:
+                return work.send(answer), None
+            except StopIteration as end:
+                return None, end.value
+
         try:
             async with asyncio.timeout(self._deadline - time.monotonic()):
-                return await asyncio.to_thread(*call)
+                return await asyncio.to_thread(send)
         except TimeoutError:
             raise DeadlineExceeded("The documents were not read by the deadline.") from None
 
@@ -100,32 +93,13 @@ class Documents:
         texts, answers = list(texts), {}
         # The client does not know how many sentences its texts have: their number is no error.
         for first in range(0, len(texts), self._max_texts):
-            answers |= await self._answers_to(texts[first : first + self._max_texts])
-        return {
-            index: [answers[request.text] for request in listed]
-            for index, listed in requests.items()
-        }
-
-    async def _answers_to(self, texts):
-        """Dict of each text to its `Answer`."""
-        reply = await self._ingress.answer(
-            self._protocol,
-            self._model,
-            [text.encode("utf-8", "replace") for text in texts],
-            start=self._start,
-            is_part=True,
-        )
-        self._version, self._count = reply.version, self._count + len(texts)
-        outputs = zip(reply.outputs["translation"], reply.outputs["truncated"], strict=True)
-        return {
-            text: Answer(one_line(translation.decode("utf-8", "replace")), bool(was_cut))
-            for text, (translation, was_cut) in zip(texts, outputs, strict=True)
-        }
-
-
-def _step(work, answer):
-    """Sends an answer: returns the next requests and `None`, or `None` and the translation."""
-    try:
-        return work.send(answer), None
-    except StopIteration as end:
-        return None, end.value
+            part = texts[first : first + self._max_texts]
+            query = Request(self._model, [text.encode("utf-8", "replace") for text in part])
+            options = {"start": self._start, "is_part": True}
+            reply = await self._ingress.answer(self._protocol, query, **options)
+            self._version, self._count = reply.version, self._count + len(part)
+            columns = (reply.outputs[name] for name in ("translation", "truncated"))
+            for text, translation, was_cut in zip(part, *columns, strict=True):
+                translation = one_line(translation.decode("utf-8", "replace"))
+                answers[text] = Answer(translation, bool(was_cut))
+        return {index: [answers[one.text] for one in listed] for index, listed in requests.items()}

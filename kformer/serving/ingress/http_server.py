@@ -56,10 +56,6 @@ class _Connection(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_body(body)
 
-    def on_message_complete(self):
-        self._head_bytes = 0
-        super().on_message_complete()
-
 
 class _Http(uvicorn.Server):
     """Leaves signals to `kformer.serving.run.Server`."""

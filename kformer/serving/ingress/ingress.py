@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import math
 import time
@@ -9,15 +10,7 @@ import time
 from kformer.documents.glossary import Glossary
 from kformer.serving import interface
 from kformer.serving.admission import Admission
-from kformer.serving.interface import (
-    DEFAULT_SIGNATURE,
-    Draining,
-    InvalidRequest,
-    ModelFailed,
-    Request,
-    ServingError,
-    TooLarge,
-)
+from kformer.serving.interface import ServingError, require
 from kformer.serving.keys import ApiKeys
 from kformer.serving.metrics import Metrics
 from kformer_options.key_file import keys_in
@@ -48,10 +41,9 @@ class Ingress:
         self.keys = ApiKeys(keys_in(settings.api_keys) if settings.api_keys is not None else ())
         paths = dict(map(name_and_path, settings.glossaries))
         self.glossaries = {name: Glossary.load(path) for name, path in paths.items()}
-        self.is_draining = False
-        self.is_started = False
-        self.last_arrival = -math.inf
-        self._rates_at, self._looking = -math.inf, None
+        self.is_draining = self.is_started = False
+        self.last_arrival = self._rates_at = -math.inf
+        self._looking = None
         self._documents, self._has_none = 0, asyncio.Event()
         self._has_none.set()
 
@@ -59,28 +51,13 @@ class Ingress:
     def is_ready(self):
         return self.is_started and not self.is_draining
 
-    async def answer(
-        self,
-        protocol,
-        model,
-        texts,
-        *,
-        signature=DEFAULT_SIGNATURE,
-        version=None,
-        start=None,
-        seconds_left=None,
-        is_part=False,
-    ):
+    async def answer(self, protocol, request, *, start=None, is_part=False):
         """Answers a request, or raises a `ServingError`.
 
         Args:
             protocol: str. Its name in the metrics.
-            model: str.
-            texts: list of bytes.
-            signature: str, default "serving_default".
-            version: int, default `None`, for the newest.
+            request: `Request`. Its deadline is the client's own, if it has one.
             start: float, default now. `time.monotonic()` when the request began.
-            seconds_left: float, default `None`. The client's own deadline, if it is earlier.
             is_part: bool, default `False`. Whether it is of a `document()`, which is counted once
                 all of its texts are answered, and finished while the server ends.
 
@@ -90,25 +67,24 @@ class Ingress:
         start = time.monotonic() if start is None else start
         self.last_arrival = start
         self._look_at_rates()
-        deadline = start + self.settings.deadline_s
-        if seconds_left is not None:
-            deadline = min(deadline, time.monotonic() + seconds_left)
+        model, deadline = request.model, start + self.settings.deadline_s
+        if request.deadline is not None:
+            deadline = min(deadline, request.deadline)
         try:
-            if not is_part:
-                self._check_is_open()
-            reply = await self._answer(model, version, signature, texts, deadline)
+            if self.is_draining and not is_part:
+                raise interface.Draining
+            reply = await self._answer(dataclasses.replace(request, deadline=deadline))
         except ServingError as error:
-            self.metrics.refused(protocol, model, error)
+            error.model = model
             raise
         except asyncio.CancelledError:
             self.metrics.failed(protocol, model, "ClientLeft")
             raise
         except Exception as error:
-            self.metrics.failed(protocol, model, "ModelFailed")
             _logger.exception("a request failed")
-            raise ModelFailed from error
+            raise interface.ModelFailed from error
         if not is_part:
-            self.metrics.answered(protocol, model, reply.version, len(texts), start)
+            self.metrics.answered(protocol, model, reply.version, len(request.texts), start)
         return reply
 
     @contextlib.contextmanager
@@ -118,7 +94,8 @@ class Ingress:
         Raises:
             Draining: the server is ending.
         """
-        self._check_is_open()
+        if self.is_draining:
+            raise interface.Draining
         self.last_arrival = time.monotonic()
         self._documents += 1
         self._has_none.clear()
@@ -140,8 +117,8 @@ class Ingress:
         """
         if name is None or name == "":
             return None
-        if not isinstance(name, str) or name not in self.glossaries:
-            raise InvalidRequest("There is no glossary of that name.")
+        is_known = isinstance(name, str) and name in self.glossaries
+        require(is_known, "There is no glossary of that name.")
         return self.glossaries[name]
 
     async def drain(self, seconds):
@@ -155,16 +132,34 @@ class Ingress:
             async with asyncio.timeout(seconds):
                 await self._has_none.wait()
 
-    def _check_is_open(self):
-        if self.is_draining:
-            raise Draining
+    def check_sizes(self, texts, most=math.inf, what=""):
+        """Checks the number of a request's texts and their bytes.
 
-    async def _answer(self, model, version, signature, texts, deadline):
-        info = self.engine.metadata(model, version)
-        self._check_texts(texts, info.signature(signature))
-        request = Request(model, texts, signature, version, deadline)
+        Args:
+            texts: list of bytes.
+            most: int, default the limit of the settings, which is never exceeded.
+            what: str, default empty. What has the limit `most`, in words.
+
+        Raises:
+            TooLarge: a limit is exceeded.
+        """
+        most, most_bytes = min(most, self.settings.max_texts), self.settings.max_text_bytes
+        message = f"The request has {len(texts)} texts, but at most {most} are allowed{what}"
+        require(len(texts) <= most, f"{message}: send fewer at once.", interface.TooLarge)
+        longest = max(map(len, texts), default=0)
+        message = f"A text has {longest} bytes, but at most {most_bytes} are allowed."
+        require(longest <= most_bytes, message, interface.TooLarge)
+
+    async def _answer(self, request):
+        info = self.engine.metadata(request.model, request.version)
+        outputs, count = info.signature(request.signature).outputs, len(request.texts)
+        require(count, "The request has no text.")
+        if any(output.name == "source_tokens" for output in outputs):
+            self.check_sizes(request.texts, self.settings.max_attention_texts, " for attention")
+        else:
+            self.check_sizes(request.texts)
         rate = info.texts_per_second * self.settings.replicas
-        with self.admission.admitted(model, len(texts), request.seconds_left, rate):
+        with self.admission.admitted(request.model, count, request.seconds_left, rate):
             return await self.engine.run(request)
 
     def _look_at_rates(self):
@@ -178,40 +173,13 @@ class Ingress:
 
         self._rates_at, self._looking = now, asyncio.create_task(look())
 
-    def _check_texts(self, texts, signature):
-        if not texts:
-            raise InvalidRequest("The request has no text.")
-        most, what = self.settings.max_texts, ""
-        if any(output.name == "source_tokens" for output in signature.outputs):
-            most, what = min(most, self.settings.max_attention_texts), " for attention"
-        check_count(len(texts), most, what)
-        longest = max(map(len, texts))
-        if longest > self.settings.max_text_bytes:
-            raise TooLarge(
-                f"A text has {longest} bytes, but at most {self.settings.max_text_bytes} are "
-                "allowed."
-            )
 
+class Protocol:
+    """What the protocols share.
 
-def check_count(count, most, what=""):
-    """Raises `TooLarge` if a request has more than `most` texts."""
-    if count > most:
-        raise TooLarge(
-            f"The request has {count} texts, but at most {most} are allowed{what}: send fewer at "
-            "once."
-        )
+    Args:
+        ingress: `Ingress`.
+    """
 
-
-# The status of each error in HTTP, and its code in gRPC.
-CODES = {
-    interface.InvalidRequest: (400, "INVALID_ARGUMENT"),
-    interface.Unauthorized: (401, "UNAUTHENTICATED"),
-    interface.UnknownModel: (404, "NOT_FOUND"),
-    interface.UnknownSignature: (400, "INVALID_ARGUMENT"),
-    interface.TooLarge: (413, "INVALID_ARGUMENT"),
-    interface.Overloaded: (429, "RESOURCE_EXHAUSTED"),
-    interface.ModelFailed: (500, "INTERNAL"),
-    interface.Draining: (503, "UNAVAILABLE"),
-    interface.NotReady: (503, "UNAVAILABLE"),
-    interface.DeadlineExceeded: (504, "DEADLINE_EXCEEDED"),
-}
+    def __init__(self, ingress):
+        self.ingress, self.engine = ingress, ingress.engine

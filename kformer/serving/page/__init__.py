@@ -1,1 +1,1 @@
-"""The server side of the page `kformer.plots.page`: its routes and its examples."""
+"""The server side of the page `kformer.plots.page`: its routes."""
