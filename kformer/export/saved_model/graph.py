@@ -68,7 +68,9 @@ def with_a_row(batch, filler=""):
 
 
 def signature(function, inputs):
-    """A `tf.function` of named inputs, as a SavedModel's signature needs it.
+    """A concrete function of named inputs, as a SavedModel's signature needs it.
+
+    It is traced here: `tf.saved_model.save` traces a `tf.function` again.
 
     Args:
         function: function of tensors, by name. Returns a dict of name to tensor.
@@ -77,7 +79,8 @@ def signature(function, inputs):
     # Without autograph: there is no Python control flow on tensors to rewrite, and rewriting takes
     # as long as tracing.
     specs = [tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in inputs.items()]
-    return tf.function(function, input_signature=specs, autograph=False)
+    traced = tf.function(function, input_signature=specs, autograph=False)
+    return traced.get_concrete_function()
 
 
 def owning_module(model, functions, graph_tokenizer=None):
@@ -85,7 +88,7 @@ def owning_module(model, functions, graph_tokenizer=None):
 
     Args:
         model: Keras model. Its weights are the variables.
-        functions: iterable of `tf.function`s with signatures.
+        functions: iterable of concrete functions.
         graph_tokenizer: `GraphTokenizer`, default `None`. The module owns it, too.
 
     Returns:
@@ -95,10 +98,6 @@ def owning_module(model, functions, graph_tokenizer=None):
     module.tokenizer = graph_tokenizer
     # Only what the graphs read: the counters of optimizer and dropout stay behind, and so do
     # weights of which a graph reads a converted copy.
-    used = {
-        id(variable)
-        for function in functions
-        for variable in function.get_concrete_function().graph.variables
-    }
+    used = {id(variable) for function in functions for variable in function.graph.variables}
     module.model_variables = [weight.value for weight in model.weights if id(weight.value) in used]
     return module

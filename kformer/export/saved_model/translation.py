@@ -92,7 +92,7 @@ class TranslationGraph:
 
         Returns:
             `tf.Module`, which owns the variables that the graph reads, and a dict of name to
-            `tf.function`.
+            concrete function.
 
         Raises:
             ValueError: the model cannot have the signature `single`.
@@ -101,6 +101,10 @@ class TranslationGraph:
             # In another dtype than the model's each one keeps matrices of its own in memory.
             is_cheap = self.dtype == self.model.policy_name and not isinstance(self.model, Ensemble)
             names = (DEFAULT_SIGNATURE, "n_best", *(("attention",) if is_cheap else ()))
+        if self.dtype != "int8":  # Its products exist in graphs alone.
+            # This makes the variables with the converted weights: a function that makes some is
+            # traced twice, and XLA's graph needs them.
+            self.translate(tf.constant([""]), self.best_one)
         functions = {}
         for name in names:
             owner, ranks = self, {"text": 1}
@@ -115,8 +119,6 @@ class TranslationGraph:
                     "The signature for single texts runs in float32 by this package's own layers, "
                     f"but the model computes in {self.dtype} or has others; export it without."
                 )
-            # Tracing it makes the variables that XLA's graph uses, too.
-            functions["serving_default"].get_concrete_function()
             functions["single"] = signature(self.single, {"text": ([1], "string")})
         module = owning_module(self.model, functions.values(), self.tokenizer)
         module.stored_variables = [] if self.ops is None else self.ops.variables
