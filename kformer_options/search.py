@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Sequence
 
 from kformer_options.field import check_values, documented, option, options_of
-from kformer_options.names import add_flags, named
+from kformer_options.names import add_flags, command_line_names, named
 
 MODES = ("kformer", "huggingface")
 TOKEN_LISTS = ("forbidden_ids", "prefix_ids", "shortlist")
@@ -288,3 +288,20 @@ class SearchOptions:
 SEARCH = options_of(SearchOptions)
 # The others are for Python and saved models alone.
 add_flags({name: declared for name, declared in SEARCH.items() if declared.help_text})
+
+
+def read_options(config, path):
+    """`SearchOptions` from a configuration file.
+
+    Args:
+        config: dict of JSON values.
+        path: path of the file, for messages.
+
+    Raises:
+        ValueError: an option is unknown, or its value is not possible.
+    """
+    try:
+        with command_line_names(False):
+            return SearchOptions(**config)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The search options in {path} cannot be used: {error}") from error

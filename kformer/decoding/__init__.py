@@ -5,12 +5,12 @@ from kformer.decoding.beam_huggingface import huggingface_beam_search
 from kformer.decoding.constraints import Constraints, SpecialTokens
 from kformer.decoding.decoders import Decoder, DecoderState, EnsembleDecoder, LayerDecoder
 from kformer.decoding.fast.decoder import FastDecoder
-from kformer.decoding.options import SearchOptions
 from kformer.decoding.row_constraints import Joins, RowConstraints
 from kformer.decoding.run_search import SearchResult, decoder_for, search
 from kformer.decoding.sampling import Sampling, sample
 from kformer.decoding.scoring import Scorer
 from kformer.decoding.searcher import Searcher
+from kformer_options.search import SearchOptions
 
 __all__ = [
     "Constraints",

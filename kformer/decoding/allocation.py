@@ -8,16 +8,9 @@ Shape letters: B sentences, K beams, M candidates, V vocabulary, W and X tokens 
 
 from keras import ops
 
+from kformer.decoding import row_constraints
 from kformer.decoding.constraints import IMPOSSIBLE
 from kformer.decoding.repetition import NO_TOKEN
-from kformer.decoding.row_constraints import (
-    follow,
-    is_empty,
-    next_tokens,
-    of_parents,
-    prefix_tokens,
-    tokens_left,
-)
 from kformer.utils.backend import pick
 
 # The assumed cost of a token that must still occur, and of each better candidate in the same bank:
@@ -28,7 +21,7 @@ _TOKEN_COST, _RANK_COST = 5.0, 3.0
 _NO_FIT = 1e6  # above all differences of scores
 
 
-def allocated_continuations(log_probabilities, values, beams, beam_size, constraints):
+def allocated_continuations(log_probabilities, values, best, tokens, beams, joins):
     """The continuations of live hypotheses that live on.
 
     A hypothesis goes on with one of its best tokens, or with one that a phrase needs. A candidate
@@ -37,9 +30,10 @@ def allocated_continuations(log_probabilities, values, beams, beam_size, constra
     Args:
         log_probabilities: float32 tensor `[B K, V]`. Those of the model.
         values: float32 tensor `[B K, V]`. The same under the constraints.
+        best: float32 tensor `[B K, W]`. The best values of each hypothesis.
+        tokens: int32 tensor `[B K, W]`. Their tokens.
         beams: `BeamState`.
-        beam_size: int. K.
-        constraints: `Constraints`.
+        joins: `Joins` or `None`. As of `Constraints`.
 
     Returns:
         Scores, tokens and parents (beam numbers) `[B, K]`, best first.
@@ -49,11 +43,8 @@ def allocated_continuations(log_probabilities, values, beams, beam_size, constra
         neural machine translation". Hu et al. 2019, "Improved lexically constrained decoding for
         translation and monolingual rewriting" (in batches).
     """
-    width, length, rows = min(beam_size, values.shape[-1]), beams.length, beams.rows
-    best, tokens, _ = constraints.best_continuations(values, width, length)
-    phrase_tokens, phrase_values = _phrase_tokens(
-        log_probabilities, values, tokens, beams, beam_size
-    )
+    length, rows, beam_size = beams.length, beams.rows, beams.live_scores.shape[1]
+    phrase_tokens, phrase_values = _phrase_tokens(log_probabilities, values, tokens, beams)
     tokens = ops.concatenate([tokens, phrase_tokens], axis=1)  # [B K, W + X]
     scores = ops.concatenate([best, phrase_values], axis=1)
     scores = scores + ops.reshape(beams.live_scores, (-1, 1))
@@ -64,8 +55,9 @@ def allocated_continuations(log_probabilities, values, beams, beam_size, constra
     order = ops.cast(ops.argsort(-scores, axis=1), "int32")
     scores, tokens = pick(scores, order), pick(ops.reshape(tokens, (sentences, -1)), order)
     parents = order // each
-    progress = follow(rows, of_parents(beams.progress, parents), tokens, constraints.joins)
-    lacking = tokens_left(rows, progress)
+    progress = row_constraints.of_parents(beams.progress, parents)
+    progress = row_constraints.follow(rows, progress, tokens, joins)
+    lacking = row_constraints.tokens_left(rows, progress)
     fits = lacking <= ops.expand_dims(beams.limits - length - 1, 1)
     # A size of the phrases, since JAX needs one before the values are known.
     max_lacking = ops.shape(rows.phrases)[1] * ops.shape(rows.phrases)[3]
@@ -73,13 +65,13 @@ def allocated_continuations(log_probabilities, values, beams, beam_size, constra
     return pick(scores, indices), pick(tokens, indices), pick(parents, indices)
 
 
-def _phrase_tokens(log_probabilities, values, best_tokens, beams, beam_size):
+def _phrase_tokens(log_probabilities, values, best_tokens, beams):
     """The tokens `[B K, X]` that phrases need, and their values.
 
     Those that are among `best_tokens` `[B K, W]` are impossible, so that no hypothesis is proposed
     twice.
     """
-    tokens = next_tokens(beams.rows, beams.progress)  # [B, K, X]
+    tokens = row_constraints.next_tokens(beams.rows, beams.progress)  # [B, K, X]
     tokens = ops.reshape(tokens, (-1, ops.shape(tokens)[2]))
     indices = ops.arange(ops.shape(tokens)[1], dtype="int32")
     is_later = ops.expand_dims(indices, 1) > indices  # [X, X]
@@ -92,8 +84,9 @@ def _phrase_tokens(log_probabilities, values, best_tokens, beams, beam_size):
     token_values = pick(values, tokens)
     # A phrase that must occur outranks a forbidden token, but not the prefix.
     allowed = ops.isinf(token_values)
-    if not is_empty(beams.rows.prefix):
-        is_free = prefix_tokens(beams.rows, beams.length, beam_size) == NO_TOKEN
+    if not row_constraints.is_empty(beams.rows.prefix):
+        width = beams.live_scores.shape[1]
+        is_free = row_constraints.prefix_tokens(beams.rows, beams.length, width) == NO_TOKEN
         allowed = ops.logical_and(allowed, is_free)
     token_values = ops.where(allowed, pick(log_probabilities, tokens), token_values)
     return tokens, ops.where(is_new, token_values, IMPOSSIBLE)

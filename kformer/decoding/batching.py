@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from kformer.utils import backend
 from kformer.utils.checks import check_whole
 from kformer.utils.rows import round_up
@@ -35,9 +37,8 @@ def batches_by_length(lengths, batch_size, batch_tokens=None, longest=math.inf):
         if value is not None:
             check_whole(name, value)
     static = backend.uses_static_shapes()
-    order = sorted(
-        (index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index]
-    )
+    filled = [index for index, length in enumerate(lengths) if length]
+    order = sorted(filled, key=lambda index: -lengths[index])
     batches, start = [], 0
     while start < len(order):
         rows = batch_size
@@ -69,3 +70,10 @@ def padded_length(length, longest):
 def padded_rows(rows):
     """Rounds a number of rows up to a power of two, so that there are few shapes."""
     return 1 << (rows - 1).bit_length()
+
+
+def pad_shape(ids, model):
+    """Pads ids `[B, L]`, so that there are few numbers of rows and columns to compile for."""
+    rows, length = ids.shape
+    padding = padded_rows(rows) - rows, padded_length(length, model.max_length) - length
+    return np.pad(ids, [(0, size) for size in padding], constant_values=model.pad_id)

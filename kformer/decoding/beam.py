@@ -6,18 +6,12 @@ Shape letters: B sentences, K beams, V vocabulary, L the longest hypothesis with
 from keras import ops
 
 from kformer.decoding.allocation import allocated_continuations
-from kformer.decoding.beams import (
-    decoder_rows,
-    first_state,
-    last_tokens,
-    merge_finished,
-    run_beams,
-    write_token,
-)
+from kformer.decoding.beams import add_finished, decoder_rows, last_tokens, run_beams, write_token
 from kformer.decoding.constraints import IMPOSSIBLE, log_softmax
 from kformer.decoding.decoders import reorder
 from kformer.decoding.row_constraints import follow, is_complete, is_empty, of_parents
 from kformer.utils.backend import pick, stable_top_k
+from kformer.utils.checks import check_choice
 
 
 def length_penalty(length, alpha):
@@ -114,131 +108,80 @@ def beam_search(
     References:
         Wu et al. 2016, "Google's neural machine translation system", section 7.
     """
-    if constraints.at_limit != "end":
-        raise ValueError(
-            "A hypothesis of beam_search at its limit must end at the cost of its end token, but "
-            f'at_limit is "{constraints.at_limit}"; set it to "end".'
-        )
+    check_choice("at_limit of a beam_search", constraints.at_limit, ["end"])
     special = constraints.special
 
     def advance(beams):
-        last = last_tokens(beams.live_ids, beams.length, special.start_id)
-        logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
-        propose = _row_proposals if constraints.by_row else _proposals
-        end_scores, scores, tokens, parents = propose(logits, beams, beam_size, constraints)
+        logits, decoder = step(last_tokens(beams, special.start_id), beams.decoder)
+        end_scores, scores, tokens, parents = _proposals(logits, beams, constraints)
         if early_stopping:
             # Otherwise no later hypothesis can change the first entries of a done sentence.
             end_scores = ops.where(ops.expand_dims(beams.is_open, 1), end_scores, IMPOSSIBLE)
         length = beams.length + 1
-        finished_ids, finished_scores, finished_ranks = merge_finished(
-            beams,
-            write_token(beams.live_ids, beams.length, special.end_id),
-            end_scores,
-            end_scores / penalty(length, alpha),
-        )
-        divisors = [penalty(length + 1, alpha)]
+        ended_ids = write_token(beams.live_ids, beams.length, special.end_id)
+        finished = add_finished(beams, ended_ids, end_scores, end_scores / penalty(length, alpha))
+        # Scores only fall, so a live hypothesis ranks highest at the shortest or the longest length
+        # that it may still have.
+        attainable = scores[:, 0] / penalty(length + 1, alpha)
         if not early_stopping:
-            divisors.append(penalty(beams.limits + 1, alpha))
-        can_win = _can_win(scores, finished_ranks[:, n_best - 1], divisors)
-        live_ids = write_token(
-            pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)
-        )
-        return beams._replace(
+            at_longest = scores[:, 0] / penalty(beams.limits + 1, alpha)
+            attainable = ops.maximum(attainable, at_longest)
+        can_win = attainable > finished.finished_ranks[:, n_best - 1]
+        live_ids = pick(beams.live_ids, parents)
+        live_ids = write_token(live_ids, beams.length, ops.expand_dims(tokens, 2))
+        progress = beams.progress
+        if constraints.by_row:
+            progress = of_parents(progress, parents)
+            progress = follow(beams.rows, progress, tokens, constraints.joins)
+        return finished._replace(
             length=length,
             live_ids=live_ids,
             live_scores=scores,
-            finished_ids=finished_ids,
-            finished_scores=finished_scores,
-            finished_ranks=finished_ranks,
             is_open=ops.logical_and(beams.is_open, can_win),
             decoder=reorder(decoder, decoder_rows(parents)),
-            progress=_followed(beams, parents, tokens, constraints),
+            progress=progress,
         )
 
-    prompt = constraints.first_prompt(prompt, limits)
-    beams = first_state(state, limits, beam_size, steps, special.pad_id, prompt, rows)
-    return run_beams(advance, beams, steps, drop_finished)
-
-
-def _can_win(live_scores, rank, divisors):
-    """Which sentences have a live hypothesis that may still rank above `rank` `[B]`.
-
-    Scores only fall, so a live hypothesis ranks highest at the shortest or the longest length that
-    it may still have, whose penalties are the divisors.
-    """
-    best = live_scores[:, 0]
-    attainable = best / divisors[0]
-    for divisor in divisors[1:]:
-        attainable = ops.maximum(attainable, best / divisor)
-    return ops.greater(attainable, rank)
-
-
-def _row_proposals(logits, beams, beam_size, constraints):
-    """As `_proposals`, where sentences have constraints of their own."""
-    log_probabilities = log_softmax(ops.cast(logits, "float32"))
-    history = (beams.prompt, beams.live_ids)
-    values = constraints.row_values(
-        log_probabilities, beams.length, beams.rows, beams.progress, history, beam_size
-    )
-    end_id = constraints.special.end_id
-    end_scores = _end_scores(values[:, end_id : end_id + 1], beams, beam_size, constraints)
-    if is_empty(beams.rows.phrases):
-        width = min(beam_size, logits.shape[-1])
-        best, tokens, _ = constraints.best_continuations(values, width, beams.length)
-        return end_scores, *_continuations(best, tokens, beams, beam_size)
-    has_all = is_complete(beams.rows, beams.progress)
-    end_scores = ops.where(has_all, end_scores, IMPOSSIBLE)
-    return end_scores, *allocated_continuations(
-        log_probabilities, values, beams, beam_size, constraints
+    return run_beams(
+        advance, state, limits, beam_size, steps, constraints, drop_finished, prompt, rows
     )
 
 
-def _followed(beams, parents, tokens, constraints):
-    """`Progress` of the hypotheses that live on."""
-    if not constraints.by_row:
-        return beams.progress
-    progress = of_parents(beams.progress, parents)
-    return follow(beams.rows, progress, tokens, constraints.joins)
-
-
-def _proposals(logits, beams, beam_size, constraints):
+def _proposals(logits, beams, constraints):
     """What each live hypothesis proposes: to end, or to go on.
 
     Returns:
         The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best
         continuations, `[B, K]`.
     """
-    logits = constraints.prepare_beams(logits, beams)
+    beam_size, length = beams.live_scores.shape[1], beams.length
     width, end_id = min(beam_size, logits.shape[-1]), constraints.special.end_id
+    history, joins = (beams.prompt, beams.live_ids), constraints.joins
+    if constraints.by_row or constraints.repetition:
+        logits = log_softmax(ops.cast(logits, "float32"))
+    if constraints.by_row:
+        values = constraints.row_values(logits, length, beams, history, beam_size)
+    elif constraints.repetition:
+        values = constraints.prepare(constraints.penalize(logits, length, *history), length)
+    else:
+        values = constraints.prepare(logits, length)
     # log-probability = logit - normaliser: only the few logits that matter are normalised.
-    best, tokens, normaliser = constraints.best_continuations(
-        logits, width, beams.length
-    )  # [B K, width], [B K, width], [B K, 1]
-    log_ends = logits[:, end_id : end_id + 1] - normaliser
-    end_scores = _end_scores(log_ends, beams, beam_size, constraints)
-    return end_scores, *_continuations(best - normaliser, tokens, beams, beam_size)
-
-
-def _end_scores(log_ends, beams, beam_size, constraints):
-    """The scores `[B, K]` of ending here, from log-probabilities of the end token `[B K, 1]`."""
+    best, tokens, normaliser = constraints.best_continuations(values, width, length)  # [B K, width]
+    log_ends = values[:, end_id : end_id + 1] - normaliser
     end_scores = beams.live_scores + ops.reshape(log_ends, (-1, beam_size))
+    at_limit = ops.expand_dims(length >= beams.limits, 1)  # [B, 1]
     if constraints.forbids_end:
-        at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
         forced = beams.live_scores if constraints.end_is_free else end_scores
         end_scores = ops.where(at_limit, forced, IMPOSSIBLE)
     if constraints.min_length:
-        end_scores = ops.where(beams.length < constraints.min_length, IMPOSSIBLE, end_scores)
-    return end_scores
-
-
-def _continuations(best, tokens, beams, beam_size):
-    """Scores, tokens and parents `[B, K]` of the best continuations, from the log-probabilities of
-    each hypothesis's best tokens, and the tokens, `[B K, width]`.
-    """
-    width = tokens.shape[1]
-    at_limit = ops.expand_dims(beams.length >= beams.limits, 1)  # [B, 1]
-    scores = ops.reshape(best, (-1, beam_size, width)) + ops.expand_dims(beams.live_scores, 2)
+        end_scores = ops.where(length < constraints.min_length, IMPOSSIBLE, end_scores)
+    if constraints.by_row and not is_empty(beams.rows.phrases):
+        has_all = is_complete(beams.rows, beams.progress)
+        end_scores = ops.where(has_all, end_scores, IMPOSSIBLE)
+        return end_scores, *allocated_continuations(logits, values, best, tokens, beams, joins)
+    scores = ops.reshape(best - normaliser, (-1, beam_size, width))
+    scores = scores + ops.expand_dims(beams.live_scores, 2)
     scores = ops.where(at_limit, IMPOSSIBLE, ops.reshape(scores, (-1, beam_size * width)))
     scores, indices = stable_top_k(scores, beam_size)
     tokens = pick(ops.reshape(tokens, (-1, beam_size * width)), indices)
-    return scores, tokens, indices // width
+    return end_scores, scores, tokens, indices // width

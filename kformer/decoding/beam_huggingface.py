@@ -17,14 +17,7 @@ Shape letters: B sentences, K beams, C candidates, V vocabulary, L the longest h
 
 from keras import ops
 
-from kformer.decoding.beams import (
-    decoder_rows,
-    first_state,
-    last_tokens,
-    merge_finished,
-    run_beams,
-    write_token,
-)
+from kformer.decoding.beams import add_finished, decoder_rows, last_tokens, run_beams, write_token
 from kformer.decoding.constraints import IMPOSSIBLE
 from kformer.decoding.decoders import reorder
 from kformer.utils.backend import pick, stable_top_k
@@ -70,70 +63,46 @@ def huggingface_beam_search(
     special = constraints.special
 
     def advance(beams):
-        last = last_tokens(beams.live_ids, beams.length, special.start_id)
-        logits, decoder = step(ops.reshape(last, (-1,)), beams.decoder)
+        logits, decoder = step(last_tokens(beams, special.start_id), beams.decoder)
         at_limit = beams.length >= beams.limits  # [B]
         log_probabilities = constraints.log_probabilities(
             ops.cast(logits, "float32"), beams.length, (beams.prompt, beams.live_ids)
         )
         if constraints.at_limit != "any":
-            log_probabilities = _force_end(log_probabilities, at_limit, beam_size, constraints)
+            is_end = ops.arange(log_probabilities.shape[-1], dtype="int32") == special.end_id
+            cost = 0.0 if constraints.at_limit == "free_end" else log_probabilities
+            forced = ops.where(is_end, cost, IMPOSSIBLE)
+            rows_at_limit = ops.expand_dims(ops.repeat(at_limit, beam_size), 1)
+            log_probabilities = ops.where(rows_at_limit, forced, log_probabilities)
         scores, tokens, parents = _candidates(log_probabilities, beams.live_scores)  # [B, C]
-        ids = write_token(
-            pick(beams.live_ids, parents), beams.length, ops.expand_dims(tokens, 2)
-        )  # [B, C, L]
+        ids = pick(beams.live_ids, parents)  # [B, C, L]
+        ids = write_token(ids, beams.length, ops.expand_dims(tokens, 2))
         ends = ops.logical_or(tokens == special.end_id, ops.expand_dims(at_limit, 1))
 
         is_among_first = ops.arange(tokens.shape[1], dtype="int32") < beam_size
-        counts = ops.logical_and(
-            ops.logical_and(ends, is_among_first), ops.expand_dims(beams.is_open, 1)
-        )
+        counts = ops.logical_and(ends, is_among_first)
+        counts = ops.logical_and(counts, ops.expand_dims(beams.is_open, 1))
         counted = ops.where(counts, scores, IMPOSSIBLE)
         divisor = ops.cast(beams.length + 1, "float32") ** alpha
-        finished_ids, finished_scores, finished_ranks = merge_finished(
-            beams, ids, counted, counted / divisor
-        )
+        finished = add_finished(beams, ids, counted, counted / divisor)
         live_scores, indices = stable_top_k(ops.where(ends, IMPOSSIBLE, scores), beam_size)
         if early_stopping == "never" and alpha > 0:
             divisor = ops.cast(beams.limits + 1, "float32") ** alpha
-        can_win = _can_win(live_scores[:, 0] / divisor, finished_ranks[:, -1], early_stopping)
-        return beams._replace(
+        worst = finished.finished_ranks[:, -1]  # minus infinity until K hypotheses are finished
+        can_win = live_scores[:, 0] / divisor > worst
+        if early_stopping is True:
+            can_win = ops.logical_and(can_win, ops.isinf(worst))
+        return finished._replace(
             length=beams.length + 1,
             live_ids=pick(ids, indices),
             live_scores=live_scores,
-            finished_ids=finished_ids,
-            finished_scores=finished_scores,
-            finished_ranks=finished_ranks,
             is_open=ops.logical_and(
                 ops.logical_and(can_win, beams.is_open), ops.logical_not(at_limit)
             ),
             decoder=reorder(decoder, decoder_rows(pick(parents, indices))),
         )
 
-    prompt = constraints.first_prompt(prompt, limits)
-    beams = first_state(state, limits, beam_size, steps, special.pad_id, prompt)
-    return run_beams(advance, beams, steps, drop_finished)
-
-
-def _force_end(log_probabilities, at_limit, beam_size, constraints):
-    """Log-probabilities `[B K, V]` that leave the end token alone to sentences at their limit."""
-    is_end = ops.arange(log_probabilities.shape[-1], dtype="int32") == constraints.special.end_id
-    cost = 0.0 if constraints.at_limit == "free_end" else log_probabilities
-    rows_at_limit = ops.expand_dims(ops.repeat(at_limit, beam_size), 1)
-    return ops.where(rows_at_limit, ops.where(is_end, cost, IMPOSSIBLE), log_probabilities)
-
-
-def _can_win(rank, worst, early_stopping):
-    """Which sentences have a live hypothesis that may still be among the finished ones, bool `[B]`.
-
-    Args:
-        rank: float32 tensor `[B]`. The best that a live hypothesis is taken to reach.
-        worst: float32 tensor `[B]`. The lowest rank of the finished set; minus infinity until K
-            hypotheses are finished.
-        early_stopping: as in `huggingface_beam_search`.
-    """
-    can_win = rank > worst
-    return ops.logical_and(can_win, ops.isinf(worst)) if early_stopping is True else can_win
+    return run_beams(advance, state, limits, beam_size, steps, constraints, drop_finished, prompt)
 
 
 def _candidates(log_probabilities, live_scores):
@@ -150,8 +119,7 @@ def _candidates(log_probabilities, live_scores):
     width = min(2 * beam_size, log_probabilities.shape[-1])
     best, tokens = stable_top_k(log_probabilities, width)  # [B K, width]
     scores = ops.reshape(best, (sentences, beam_size, width)) + ops.expand_dims(live_scores, 2)
-    scores, indices = stable_top_k(
-        ops.reshape(scores, (sentences, beam_size * width)), min(2 * beam_size, beam_size * width)
-    )
-    tokens = pick(ops.reshape(tokens, (sentences, beam_size * width)), indices)
+    shape = (sentences, beam_size * width)
+    scores, indices = stable_top_k(ops.reshape(scores, shape), min(2 * beam_size, shape[1]))
+    tokens = pick(ops.reshape(tokens, shape), indices)
     return scores, tokens, indices // width

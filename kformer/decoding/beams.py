@@ -43,26 +43,20 @@ class BeamResult(NamedTuple):
     is_done: Any  # bool [B]; `False` where the steps ran out before the sentence was done
 
 
-def first_state(decoder_state, limits, beam_size, steps, pad_id, prompt=(), rows=()):
-    """`BeamState` before the first step.
-
-    All hypotheses are equal then. Only the first of a sentence may propose tokens, so the others
-    score minus infinity.
+def run_beams(
+    advance, state, limits, beam_size, steps, constraints, drop_finished, prompt=None, rows=()
+):
+    """Runs a beam search; arguments and returns are those of `beam_search`.
 
     Args:
-        decoder_state: the step function's state, with `[B K]` rows.
-        limits: int32 tensor `[B]`.
-        beam_size: int. K.
-        steps: int or scalar tensor. L.
-        pad_id: int. What the arrays of ids are filled with.
-        prompt: int32 tensor `[B, P]`, default none. As `Constraints.first_prompt` returns it.
-        rows: `RowConstraints`, default none.
+        advance: function of a `BeamState` to the one a step later.
     """
     sentences = ops.shape(limits)[0]
-    ids = ops.full((sentences, beam_size, steps), pad_id, dtype="int32")
+    ids = ops.full((sentences, beam_size, steps), constraints.special.pad_id, dtype="int32")
     impossible = ops.full((sentences, beam_size), IMPOSSIBLE, dtype="float32")
+    # All hypotheses are equal at first. Only the first of a sentence may propose tokens then.
     is_first = ops.broadcast_to(ops.arange(beam_size) < 1, (sentences, beam_size))
-    return BeamState(
+    beams = BeamState(
         length=ops.zeros((), dtype="int32"),
         live_ids=ids,
         live_scores=ops.where(is_first, 0.0, impossible),
@@ -71,32 +65,18 @@ def first_state(decoder_state, limits, beam_size, steps, pad_id, prompt=(), rows
         finished_ranks=impossible,
         limits=limits,
         is_open=ops.ones((sentences,), dtype="bool"),
-        decoder=decoder_state,
-        prompt=prompt,
+        decoder=state,
+        prompt=constraints.first_prompt(prompt, limits),
         rows=rows,
         progress=first_progress(rows, beam_size) if rows else (),
     )
-
-
-def run_beams(advance, beams, steps, drop_finished):
-    """Runs a beam search.
-
-    Args:
-        advance: function of a `BeamState` to the one a step later.
-        beams: `BeamState`, from `first_state`.
-        steps: int or scalar tensor. L.
-        drop_finished: bool. Whether sentences that are done are no longer computed.
-
-    Returns:
-        `BeamResult`.
-    """
     hypotheses, is_done = run_steps(
         advance,
         lambda beams: beams.is_open,
         lambda beams: (beams.finished_ids, beams.finished_scores, beams.finished_ranks),
         beams,
         steps,
-        width=beams.live_ids.shape[1] if drop_finished else None,
+        width=beam_size if drop_finished else None,
     )
     return BeamResult(*hypotheses, is_done)
 
@@ -107,9 +87,10 @@ def write_token(ids, position, token):
     return ops.where(positions == position, token, ids)
 
 
-def last_tokens(ids, length, start_id):
-    """The last tokens `[B, K]` of hypotheses of `length` tokens; the start token at length 0."""
-    return ops.where(length > 0, take(ids, ops.maximum(length - 1, 0), axis=2), start_id)
+def last_tokens(beams, start_id):
+    """The last token `[B K]` of each live hypothesis; the start token before the first step."""
+    last = take(beams.live_ids, ops.maximum(beams.length - 1, 0), axis=2)
+    return ops.reshape(ops.where(beams.length > 0, last, start_id), (-1,))
 
 
 def decoder_rows(parents):
@@ -117,19 +98,22 @@ def decoder_rows(parents):
     return ops.reshape(parents + row_offsets(ops.shape(parents)[0], parents.shape[1]), (-1,))
 
 
-def merge_finished(beams, ids, scores, ranks):
-    """The K best of a search's finished hypotheses and C more; of equal ranks the older is first.
+def add_finished(beams, ids, scores, ranks):
+    """The search with C more finished hypotheses, of which the K best stay; of equal ranks the
+    older is first.
 
     Args:
         beams: `BeamState`.
-        ids: int32 tensor `[B, C, L]`. Those of the C more.
-        scores, ranks: float32 tensors `[B, C]`. Those of the C more.
+        ids: int32 tensor `[B, C, L]`.
+        scores, ranks: float32 tensors `[B, C]`.
 
     Returns:
-        ids, scores and ranks of the K best, sorted.
+        `BeamState`.
     """
     beam_size = beams.finished_ranks.shape[1]
     ranks, indices = stable_top_k(ops.concatenate([beams.finished_ranks, ranks], axis=1), beam_size)
-    ids = pick(ops.concatenate([beams.finished_ids, ids], axis=1), indices)
-    scores = pick(ops.concatenate([beams.finished_scores, scores], axis=1), indices)
-    return ids, scores, ranks
+    return beams._replace(
+        finished_ids=pick(ops.concatenate([beams.finished_ids, ids], axis=1), indices),
+        finished_scores=pick(ops.concatenate([beams.finished_scores, scores], axis=1), indices),
+        finished_ranks=ranks,
+    )

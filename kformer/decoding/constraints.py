@@ -13,9 +13,9 @@ from keras import ops
 from kformer.decoding.repetition import NO_TOKEN, Repetition
 from kformer.decoding.row_constraints import Joins, forbid_phrases, is_empty, prefix_tokens
 from kformer.utils.backend import pick, prefers_few_passes, stable_top_k
+from kformer.utils.checks import check_choice
 
 IMPOSSIBLE = float("-inf")
-AT_LIMIT = ("end", "free_end", "any")
 
 # No `logsumexp` of a row with a finite logit is below it.
 _LEAST = -1e30
@@ -91,10 +91,7 @@ class Constraints:
     joins: Joins | None = None
 
     def __post_init__(self):
-        if self.at_limit not in AT_LIMIT:
-            raise ValueError(
-                f"at_limit must be one of {', '.join(AT_LIMIT)}, but {self.at_limit!r} was given."
-            )
+        check_choice("at_limit", self.at_limit, ("end", "free_end", "any"))
 
     @property
     def forbidden_ids(self):
@@ -153,22 +150,7 @@ class Constraints:
         spared = self.special.end_id if self.at_limit == "end" else None
         return self.repetition(ops.cast(scores, "float32"), prompt, ids, length, spared)
 
-    def prepare_beams(self, logits, beams):
-        """As `prepare`, for a beam: repetition is penalised in the log-probabilities.
-
-        Args:
-            logits: float tensor `[B K, V]`.
-            beams: `BeamState`.
-
-        Returns:
-            float32 tensor `[B K, V]`.
-        """
-        if self.repetition:
-            logits = log_softmax(ops.cast(logits, "float32"))
-            logits = self.penalize(logits, beams.length, beams.prompt, beams.live_ids)
-        return self.prepare(logits, beams.length)
-
-    def row_values(self, values, length, rows, progress, history, width=1):
+    def row_values(self, values, length, state, history, width=1):
         """Values to search in where sentences have constraints of their own.
 
         Tokens that are not allowed have minus infinity, except a forbidden end token, which a limit
@@ -177,7 +159,8 @@ class Constraints:
         Args:
             values: float32 tensor `[R, V]`. Log-probabilities, or logits where they are sampled.
             length: int32 scalar tensor. The number of tokens so far.
-            rows, progress: `RowConstraints` and `Progress` of R / `width` sentences.
+            state: with `RowConstraints` and `Progress` of R / `width` sentences, such as a
+                `BeamState`.
             history: pair of a prompt and ids, as `Repetition` takes them.
             width: int, default 1. Rows per sentence.
 
@@ -187,15 +170,13 @@ class Constraints:
         if self.repetition:
             values = self.penalize(values, length, *history)
         exempt = set() if self.renormalize else {self.special.end_id}
-        values = forbid(values, self.forbidden_ids - exempt)
-        if self.min_length:
-            values = forbid(values, [self.special.end_id], unless=length >= self.min_length)
-        values = forbid_phrases(values, rows, progress)
+        values = _mask(values, self.forbidden_ids - exempt, self._too_early(length))
+        values = forbid_phrases(values, state.rows, state.progress)
         if self.renormalize:
             values = log_softmax(values)
-        if is_empty(rows.prefix):
+        if is_empty(state.rows.prefix):
             return values
-        token = prefix_tokens(rows, length, width)
+        token = prefix_tokens(state.rows, length, width)
         is_it = ops.arange(values.shape[-1], dtype="int32") == token
         return ops.where(token == NO_TOKEN, values, ops.where(is_it, 0.0, IMPOSSIBLE))
 
@@ -217,9 +198,7 @@ class Constraints:
         values = log_softmax(logits) if is_penalized or not self.renormalize else logits
         if is_penalized:
             values = self.penalize(values, length, *history)
-        values = forbid(values, self.forbidden_ids)
-        if self.min_length:
-            values = forbid(values, [self.special.end_id], unless=length >= self.min_length)
+        values = _mask(values, self.forbidden_ids, self._too_early(length))
         if self.renormalize:
             values = log_softmax(values)
         return force_prefix(values, length, self.prefix)
@@ -235,14 +214,14 @@ class Constraints:
         Returns:
             As `best_tokens`.
         """
-        forbidden = {*self.forbidden_ids, self.special.end_id}
-        if self.by_row:
-            best = stable_top_k(forbid(logits, [self.special.end_id]), k)
-            return *best, ops.zeros_like(logits[:, :1])
-        if self.repetition:  # Log-probabilities already, which need not sum to one.
-            best = stable_top_k(forbid(logits, forbidden, self._in_prefix(length)), k)
-            return *best, ops.zeros_like(logits[:, :1])
-        return best_tokens(logits, k, forbidden, unless=self._in_prefix(length))
+        forbidden, in_prefix = {*self.forbidden_ids, self.special.end_id}, self._in_prefix(length)
+        if not self.by_row and not self.repetition:
+            return best_tokens(logits, k, forbidden, unless=in_prefix)
+        if self.by_row:  # The others are forbidden already, except in a sentence's own prefix.
+            forbidden = {self.special.end_id}
+        # Log-probabilities already, which need not sum to one.
+        best = stable_top_k(forbid(logits, forbidden, in_prefix), k)
+        return *best, ops.zeros_like(logits[:, :1])
 
     def best_tokens(self, logits, k, length):
         """The k best allowed tokens of each row, the end token among them, of `prepare`d logits.
@@ -259,8 +238,11 @@ class Constraints:
         """The arguments `forbidden`, `too_early` and `unless` of `best_tokens`."""
         if self.renormalize:
             return (), None, None
-        too_early = (self.special.end_id, length < self.min_length) if self.min_length else None
-        return self.forbidden_ids, too_early, self._in_prefix(length)
+        return self.forbidden_ids, self._too_early(length), self._in_prefix(length)
+
+    def _too_early(self, length):
+        """The end token, and whether it would come too early; `None` without `min_length`."""
+        return (self.special.end_id, length < self.min_length) if self.min_length else None
 
     def _in_prefix(self, length):
         """Whether the next token is one of the prefix, boolean scalar; `None` without prefix."""
@@ -294,9 +276,8 @@ def force_prefix(logits, length, prefix):
     """
     if not prefix:
         return logits
-    token = ops.take(
-        ops.convert_to_tensor(prefix, dtype="int32"), ops.minimum(length, len(prefix) - 1)
-    )
+    index = ops.minimum(length, len(prefix) - 1)
+    token = ops.take(ops.convert_to_tensor(prefix, dtype="int32"), index)
     only = ops.where(ops.arange(logits.shape[-1], dtype="int32") == token, 0.0, IMPOSSIBLE)  # [V]
     return ops.where(length < len(prefix), only, logits)
 
@@ -344,7 +325,8 @@ def best_tokens(logits, k, forbidden, too_early=None, unless=None):
         return *best, ops.logsumexp(logits, axis=-1, keepdims=True)
     # As many more of the best tokens as may be forbidden: this saves a pass over all logits.
     values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_early is not None), size))
-    normaliser = _log_normaliser(logits, values[:, :1], tokens[:, :1])
+    # `logsumexp` by the softmax, which is one operation where `logsumexp` is five.
+    normaliser = values[:, :1] - ops.log(pick(ops.softmax(logits), tokens[:, :1]))
     matches = [tokens == token for token in forbidden]
     if too_early is not None:
         matches.append(ops.logical_and(tokens == too_early[0], too_early[1]))
@@ -361,16 +343,3 @@ def _mask(logits, forbidden, too_early=None, unless=None):
     if too_early is None:
         return logits
     return forbid(logits, [too_early[0]], unless=ops.logical_not(too_early[1]))
-
-
-def _log_normaliser(logits, largest, index):
-    """Returns `logsumexp` of each row `[R, V]`, as `[R, 1]`.
-
-    It takes the softmax, which is one operation where `logsumexp` is five.
-
-    Args:
-        logits: float32 tensor `[R, V]`.
-        largest: float32 tensor `[R, 1]`, the largest logit of each row.
-        index: int32 tensor `[R, 1]`, the index of that logit.
-    """
-    return largest - ops.log(pick(ops.softmax(logits), index))

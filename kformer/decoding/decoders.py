@@ -177,9 +177,6 @@ class EnsembleDecoder(Decoder):
 
         return step, states
 
-    def prompt(self, source_ids):
-        return self.decoders[0].prompt(source_ids)
-
 
 def reorder(state, rows):
     """The state in which row i is what row `rows[i]` was.
@@ -193,7 +190,7 @@ def reorder(state, rows):
     """
     if hasattr(state, "reorder"):
         return state.reorder(rows)
-    return _map_values(state, lambda value: reorder(value, rows), lambda tensor: take(tensor, rows))
+    return _map_values(state, lambda x: reorder(x, rows), lambda x: take(x, rows))
 
 
 def select(state, sentences, rows):
@@ -210,9 +207,7 @@ def select(state, sentences, rows):
     """
     if hasattr(state, "reorder"):  # A tensor of PyTorch has a `select`, which does something else.
         return state.select(sentences, rows) if hasattr(state, "select") else state.reorder(rows)
-    return _map_values(
-        state, lambda value: select(value, sentences, rows), lambda tensor: take(tensor, rows)
-    )
+    return _map_values(state, lambda x: select(x, sentences, rows), lambda x: take(x, rows))
 
 
 def _map_values(state, of_value, of_tensor):

@@ -78,9 +78,8 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
             for old, new in zip(loop.results, result(state), strict=True)
         )
         live = ops.cast(ops.nonzero(is_live(state))[0], "int32")
-        return Shrinking(
-            take(loop.indices, live), results, keep_sentences(state, live, width, per_row)
-        )
+        state = keep_sentences(state, live, width, per_row)
+        return Shrinking(take(loop.indices, live), results, state)
 
     results = result(state)
     loop = Shrinking(ops.arange(ops.shape(results[-1])[0], dtype="int32"), results, state)
@@ -102,9 +101,8 @@ def keep_sentences(state, sentences, width, per_row=False):
     """
     rows = sentences
     if width > 1:
-        rows = ops.reshape(
-            ops.expand_dims(sentences * width, 1) + ops.arange(width, dtype="int32"), (-1,)
-        )
+        rows = ops.expand_dims(sentences * width, 1) + ops.arange(width, dtype="int32")
+        rows = ops.reshape(rows, (-1,))
     indices = rows if per_row else sentences
     values = {
         name: keras.tree.map_structure(lambda tensor: take(tensor, indices), value)

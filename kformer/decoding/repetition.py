@@ -75,7 +75,7 @@ class Repetition:
             is_repeated = self._repeated(history, ops.shape(prompt)[1] + length)
             if spared is not None:
                 is_repeated = ops.logical_and(is_repeated, history != spared)
-            scores = _change(scores, history, is_repeated, _forbid)
+            scores = forbid_tokens(scores, history, is_repeated)
         return scores
 
     def _penalise(self, scores):
@@ -97,13 +97,9 @@ class Repetition:
         return is_repeated
 
 
-def _forbid(scores):
-    return ops.full_like(scores, float("-inf"))
-
-
-def forbid_tokens(scores, tokens):
-    """Scores `[R, V]` with minus infinity at tokens `[R, H]` of each row; `NO_TOKEN` is none."""
-    return _change(scores, tokens, tokens != NO_TOKEN, _forbid)
+def forbid_tokens(scores, tokens, is_meant):
+    """Scores `[R, V]` with minus infinity at those of some tokens `[R, H]` that are meant."""
+    return _change(scores, tokens, is_meant, lambda scores: ops.full_like(scores, float("-inf")))
 
 
 def _change(scores, tokens, is_meant, change):

@@ -80,18 +80,18 @@ def num_tokens(rows):
 
 def first_progress(rows, width):
     """`Progress` of `width` hypotheses per sentence before their first token."""
+
+    def no_tokens(phrases):
+        size = math.prod(ops.shape(phrases)[1:])
+        return ops.zeros((ops.shape(phrases)[0], width, size), dtype="bool")
+
     progress = Progress()
     if not is_empty(rows.phrases):
-        sentences = ops.shape(rows.phrases)[0]
-        size = _size(rows.phrases)
         has_form = ops.any(rows.phrases[..., 0] != NO_TOKEN, axis=2)  # [B, C]
-        progress = progress._replace(
-            matched=ops.zeros((sentences, width, size), dtype="bool"),
-            met=ops.repeat(ops.expand_dims(ops.logical_not(has_form), 1), width, axis=1),
-        )
+        met = ops.repeat(ops.expand_dims(ops.logical_not(has_form), 1), width, axis=1)
+        progress = progress._replace(matched=no_tokens(rows.phrases), met=met)
     if not is_empty(rows.forbidden):
-        size = (ops.shape(rows.forbidden)[0], width, _size(rows.forbidden))
-        progress = progress._replace(forbidden=ops.zeros(size, dtype="bool"))
+        progress = progress._replace(forbidden=no_tokens(rows.forbidden))
     return progress
 
 
@@ -117,7 +117,9 @@ def follow(rows, progress, tokens, joins=None):
     if joins is not None:
         goes_on = ops.take(ops.convert_to_tensor(joins.continues), tokens, axis=0)  # [B, M]
         ended = ops.logical_and(previous, ops.logical_not(goes_on)[..., None, None])
-        now = ops.logical_and(now, ops.logical_not(_is_open(rows.phrases, joins))[:, None])
+        last = ops.max(ops.where(_is_last(rows.phrases), rows.phrases, 0), axis=3)  # [B, C, A]
+        is_open = ops.take(ops.convert_to_tensor(joins.is_open), last, axis=0)
+        now = ops.logical_and(now, ops.logical_not(is_open)[:, None])
     met = ops.any(ops.logical_or(ended, now), axis=3)
     return progress._replace(matched=matched, met=ops.logical_or(progress.met, met))
 
@@ -168,7 +170,8 @@ def forbid_phrases(values, rows, progress):
     completes = ops.any(ops.logical_and(reached, _is_last(phrases)), axis=3)  # [B, K, F]
     last = ops.max(ops.where(_is_last(phrases), phrases, NO_TOKEN), axis=3)
     tokens = ops.where(completes, last, NO_TOKEN)
-    return forbid_tokens(values, ops.reshape(tokens, (-1, ops.shape(tokens)[2])))
+    tokens = ops.reshape(tokens, (-1, ops.shape(tokens)[2]))
+    return forbid_tokens(values, tokens, tokens != NO_TOKEN)
 
 
 def prefix_tokens(rows, length, width):
@@ -199,18 +202,7 @@ def _shortest(phrases):
     return ops.min(ops.where(lengths > 0, lengths, longest), axis=2)
 
 
-def _is_open(phrases, joins):
-    """Which forms `[B, C, A]` end with a token that the next one may go on with."""
-    last = ops.max(ops.where(_is_last(phrases), phrases, 0), axis=3)
-    return ops.take(ops.convert_to_tensor(joins.is_open), last, axis=0)
-
-
 # ---- how far hypotheses have come ----
-
-
-def _size(phrases):
-    """The number of all tokens of a sentence's phrases, those that are none included."""
-    return math.prod(ops.shape(phrases)[1:])
 
 
 def _unflatten(matched, phrases):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from kformer.decoding.beam import beam_search, length_penalty
+from kformer.decoding.beam import beam_search
 from kformer.decoding.beam_huggingface import huggingface_beam_search
 from kformer.decoding.decoders import EnsembleDecoder, LayerDecoder
 from kformer.decoding.fast.decoder import FastDecoder
@@ -91,118 +91,89 @@ def search(
     Raises:
         ValueError: phrases must occur, but the options ask for no beam; or there is a shortlist.
     """
+    if rows is not None:
+        _check_rows(rows, options)
     columns, width = Columns(decoder.special, options), options.rows_per_sentence
+    constraints = columns.constraints
     if drop_finished is None:
         drop_finished = not backend.uses_static_shapes()
     step, state = decoder.begin(source_ids, width, steps, columns.tokens)
     step = columns.step(step)
-    prompt = columns.numbers(decoder.prompt(source_ids)) if columns.constraints.repetition else None
+    prompt = columns.numbers(decoder.prompt(source_ids)) if constraints.repetition else None
+    if rows is not None:
+        if options.prefix_ids:
+            prefix = ops.convert_to_tensor([options.prefix_ids], dtype="int32")
+            prefix = ops.repeat(prefix, ops.shape(source_ids)[0], axis=0)
+            if not is_empty(rows.prefix):
+                prefix = ops.concatenate([prefix, rows.prefix], axis=1)
+            rows = rows._replace(prefix=prefix)
+        constraints = dataclasses.replace(constraints, prefix=(), by_row=True, joins=joins)
     common = {"steps": steps, "drop_finished": drop_finished}
-    if rows is not None:
-        check_rows(rows, options)
-        rows = _with_prefix(rows, options.prefix_ids, ops.shape(source_ids)[0])
-        columns.constraints = dataclasses.replace(
-            columns.constraints, prefix=(), by_row=True, joins=joins
-        )
-        common |= {"rows": rows}
     if options.beam_size > 1 and not options.sampling:
-        common |= {"prompt": prompt}
-        return _search_beams(step, state, limits, columns, options, common)
+        common["prompt"] = prompt
+        beams = _search_beams(step, state, limits, constraints, options, rows, common)
+        ids, scores, ranks = (values[:, : options.n_best] for values in beams[:3])
+        return SearchResult(columns.ids(ids), scores, ranks), beams.is_done
     sampling = None
-    if rows is not None:
-        common["rows"] = keras.tree.map_structure(lambda x: ops.repeat(x, width, axis=0), rows)
     if options.sampling:
         seed = options.seed if seed is None else seed
         sampling = Sampling(options.temperature, options.top_k, options.top_p, seed)
     numbers = ops.tile(ops.arange(width, dtype="int32"), [ops.shape(source_ids)[0]])
+    limits = ops.repeat(limits, width)
     samples = sample(
         step,
         state,
-        ops.repeat(limits, width),
-        columns.constraints,
+        limits,
+        constraints,
         sampling=sampling,
         row_numbers=ops.repeat(row_numbers, width) * width + numbers,
         rows_per_sentence=width,
         prompt=None if prompt is None else ops.repeat(prompt, width, axis=0),
+        rows=keras.tree.map_structure(lambda x: ops.repeat(x, width, axis=0), rows or ()),
         **common,
     )
-    ids = columns.ids(samples.ids)
-    ranks = _ranks(ids, samples.scores, limits, decoder.special.end_id, options)
-    return _sorted_samples(ids, samples.scores, ranks, width), samples.is_done
-
-
-def _search_beams(step, state, limits, columns, options, common):
-    """`search` with a beam."""
-    common = {**common, "beam_size": options.beam_size, "alpha": options.length_penalty}
-    constraints, early = columns.constraints, options.early_stopping
-    if options.mode == "huggingface" and constraints.by_row:
-        constraints = dataclasses.replace(constraints, at_limit="end")
-        common["penalty"] = _power
-    arguments = (step, state, limits, constraints)
-    if options.mode == "kformer" or constraints.by_row:
-        early, n_best = early is True, options.n_best
-        beams = beam_search(*arguments, n_best=n_best, early_stopping=early, **common)
-    else:
-        beams = huggingface_beam_search(*arguments, early_stopping=early, **common)
-    ids, scores, ranks = (values[:, : options.n_best] for values in beams[:3])
-    return SearchResult(columns.ids(ids), scores, ranks), beams.is_done
-
-
-def check_rows(rows, options):
-    """Checks that a search with some options can keep the constraints of single sentences.
-
-    Args:
-        rows: `RowConstraints`.
-        options: `SearchOptions`.
-
-    Raises:
-        ValueError: see `search`.
-    """
-    if not is_empty(rows.phrases) and (options.sampling or options.beam_size < 2):
-        is_so = f"{named('beam_size')} is {options.beam_size}: give at least 2"
-        is_so = "the search samples: search by a beam" if options.sampling else is_so
-        raise ValueError(f"Terms that must occur need a beam, but {is_so}.")
-    if options.shortlist:
-        raise ValueError(
-            "A search over a shortlist knows no other token, so it takes no terms and no prefixes: "
-            "leave the shortlist out."
-        )
-
-
-def _with_prefix(rows, prefix_ids, sentences):
-    """`RowConstraints` whose prefixes begin with the same ids."""
-    if not prefix_ids:
-        return rows
-    first = ops.convert_to_tensor(prefix_ids, dtype="int32")
-    first = ops.repeat(ops.expand_dims(first, 0), sentences, axis=0)
-    if not is_empty(rows.prefix):
-        first = ops.concatenate([first, rows.prefix], axis=1)
-    return rows._replace(prefix=first)
-
-
-def _power(length, alpha):
-    """The length penalty of the mode "huggingface"."""
-    return ops.cast(length, "float32") ** alpha
-
-
-def _ranks(ids, scores, limits, end_id, options):
-    """Scores `[R]` of generated ids `[R, L]` after the length penalty."""
+    ids, scores = columns.ids(samples.ids), samples.scores
     # Up to the end token, not up to padding: some models pad with the end token.
-    is_end = ops.equal(ids, end_id)
+    is_end = ops.equal(ids, decoder.special.end_id)
     lengths = ops.argmax(ops.cast(is_end, "int32"), axis=1) + 1
-    if options.mode == "kformer":
-        return scores / length_penalty(lengths, options.length_penalty)
-    longest = ops.repeat(limits, options.rows_per_sentence) + 1
-    lengths = ops.where(ops.any(is_end, axis=1), lengths, longest)
-    return scores / ops.cast(lengths, "float32") ** options.length_penalty
-
-
-def _sorted_samples(ids, scores, ranks, width):
-    """`SearchResult` of rows that are `width` samples per sentence."""
+    if options.mode == "huggingface":  # It may have no end token.
+        lengths = ops.where(ops.any(is_end, axis=1), lengths, limits + 1)
+    ranks = scores / options.penalty(ops.cast(lengths, "float32"))
     ids = ops.reshape(ids, (-1, width, ops.shape(ids)[1]))
     scores, ranks = (ops.reshape(values, (-1, width)) for values in (scores, ranks))
     if width > 1:
         order = ops.argsort(-ranks, axis=1)
         ids = ops.take_along_axis(ids, ops.expand_dims(order, 2), axis=1)
         scores, ranks = (ops.take_along_axis(values, order, axis=1) for values in (scores, ranks))
-    return SearchResult(ids, scores, ranks)
+    return SearchResult(ids, scores, ranks), samples.is_done
+
+
+def _search_beams(step, state, limits, constraints, options, rows, common):
+    """`BeamResult` of the beam search of a mode."""
+    common |= {"beam_size": options.beam_size, "alpha": options.length_penalty}
+    if options.mode == "huggingface" and rows is None:
+        common["early_stopping"] = options.early_stopping
+        return huggingface_beam_search(step, state, limits, constraints, **common)
+    return beam_search(
+        step,
+        state,
+        limits,
+        dataclasses.replace(constraints, at_limit="end"),
+        n_best=options.n_best,
+        early_stopping=options.early_stopping is True,
+        rows=rows or (),
+        penalty=lambda length, alpha: options.penalty(ops.cast(length, "float32")),
+        **common,
+    )
+
+
+def _check_rows(rows, options):
+    """Checks that a search with some options can keep the constraints of single sentences."""
+    if not is_empty(rows.phrases) and (options.sampling or options.beam_size < 2):
+        is_so = f"{named('beam_size')} is {options.beam_size}: give at least 2"
+        is_so = "the search samples: search by a beam" if options.sampling else is_so
+        raise ValueError(f"Terms that must occur need a beam, but {is_so}.")
+    if options.shortlist:
+        raise ValueError(
+            "A search over a shortlist takes no terms and no prefixes: leave the shortlist out."
+        )

@@ -204,8 +204,7 @@ def _advance(state, step, constraints, sampling):
 def _row_candidates(raw, state, constraints):
     """The logits of the score, and those to choose from, where rows have their own constraints."""
     raw = ops.cast(raw, "float32")
-    history = (state.prompt, state.ids)
-    values = constraints.row_values(raw, state.length, state.rows, state.progress, history)
+    values = constraints.row_values(raw, state.length, state, (state.prompt, state.ids))
     if constraints.forbids_end:
         values = forbid(values, [constraints.special.end_id])
     if constraints.renormalize:

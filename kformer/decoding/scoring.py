@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from kformer.decoding.batching import padded_length, padded_rows
+from kformer.decoding.batching import pad_shape
 from kformer.utils import backend
 
 
@@ -38,34 +38,22 @@ class Scorer:
         self._run = backend.compile_function(self._score, model)
 
     def _score(self, source_ids, target_ids, labels, is_real):
-        logits = ops.cast(
-            self.model({"source_ids": source_ids, "target_ids": target_ids}, training=False),
-            "float32",
-        )
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        logits = ops.cast(self.model(inputs, training=False), "float32")
         values = ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, 2), axis=2), 2)
         # `where`, not a product: the value at padding may be infinite.
         return ops.sum(ops.where(is_real, values - ops.logsumexp(logits, axis=2), 0.0), axis=1)
 
     def __call__(self, source_ids, labels, lengths, prefix_length=0):
-        source_ids, labels = (
-            np.asarray(source_ids, dtype="int32"),
-            np.asarray(labels, dtype="int32"),
-        )
+        source_ids, labels = (np.asarray(ids, dtype="int32") for ids in (source_ids, labels))
         rows = len(source_ids)
         if not rows:
             return np.zeros(0, dtype="float32")
         if backend.uses_static_shapes():
-            padding = (0, padded_rows(rows) - rows)
-            source_ids, labels = (self._padded(ids, padding) for ids in (source_ids, labels))
-            lengths = np.pad(lengths, [padding])
+            source_ids, labels = (pad_shape(ids, self.model) for ids in (source_ids, labels))
+            lengths = np.pad(lengths, (0, len(labels) - rows))
         positions = np.arange(labels.shape[1])
         is_real = (positions < np.asarray(lengths)[:, None]) & (positions >= prefix_length)
-        target_ids = np.concatenate(
-            [np.full((len(labels), 1), self.model.start_id, "int32"), labels[:, :-1]], axis=1
-        )
+        starts = np.full((len(labels), 1), self.model.start_id, "int32")
+        target_ids = np.concatenate([starts, labels[:, :-1]], axis=1)
         return self._run(source_ids, target_ids, labels, is_real)[:rows]
-
-    def _padded(self, ids, padding):
-        """Ids `[B, L]` with more rows, and with a length that is one of a few."""
-        length = padded_length(ids.shape[1], self.model.max_length)
-        return np.pad(ids, [padding, (0, length - ids.shape[1])], constant_values=self.model.pad_id)

@@ -1,17 +1,15 @@
 """A search by a model with options, compiled where the backend compiles."""
 
-import functools
-
 import numpy as np
 from keras import ops
 
 from kformer.decoding.batching import padded_length, padded_rows
-from kformer.decoding.options import TOKEN_LISTS
 from kformer.decoding.repetition import NO_TOKEN
 from kformer.decoding.row_constraints import RowConstraints, is_empty
-from kformer.decoding.run_search import SearchResult, check_rows, decoder_for, search
+from kformer.decoding.run_search import SearchResult, decoder_for, search
 from kformer.utils import backend
 from kformer.utils.rows import round_up
+from kformer_options.search import TOKEN_LISTS
 
 # Where shapes are static: the steps of the first search beyond the length of the source. Few
 # translations need more.
@@ -31,16 +29,15 @@ def check_options(model, options):
     """
     size = model.target_vocabulary_size
     for name in TOKEN_LISTS:
-        if max(getattr(options, name), default=-1) >= size:
-            unknown = next(token for token in getattr(options, name) if token >= size)
+        largest = max(getattr(options, name), default=-1)
+        if largest >= size:
             raise ValueError(
-                f"{name} holds {unknown}, but the model's target vocabulary ends at {size - 1}; "
+                f"{name} holds {largest}, but the model's target vocabulary ends at {size - 1}; "
                 "give ids of that vocabulary."
             )
     if model.end_id in options.prefix_ids:
         raise ValueError(
-            f"prefix_ids holds {model.end_id}, the end token, after which nothing follows; leave "
-            "it out."
+            f"prefix_ids holds {model.end_id}, the end token, after which nothing follows."
         )
     # Beyond its table a learned position has no vector: the backends would fail with an obscure
     # error, or go on with NaN.
@@ -96,10 +93,8 @@ class Searcher:
 
     def __init__(self, model, options, fast_ops=None, joins=None):
         check_options(model, options)
-        self.model = model
-        self.options, self._compiled_options = options, options.compiled_part
+        self.model, self.options, self.joins = model, options, joins
         self._fast_ops = fast_ops
-        self.joins = joins
         # One compiled function for each kind of constraints of rows.
         self._compiled = {}
 
@@ -115,32 +110,33 @@ class Searcher:
 
     def _run(self, source_ids, limits, row_numbers, seed, rows, **static):
         """The compiled search of arrays."""
-        constraints = {name: array for name, array in rows._asdict().items() if not is_empty(array)}
-        names = tuple(constraints)
+        fields = {name: array for name, array in rows._asdict().items() if not is_empty(array)}
+        names = tuple(fields)
+
+        def run(source_ids, limits, row_numbers, seed, *constraints, steps=None):
+            steps = ops.max(limits, initial=0) + 1 if steps is None else steps
+            rows = RowConstraints(**dict(zip(names, constraints, strict=True))) if names else None
+            decoder, fixed = self.decoder, {"options": self.options, "joins": self.joins}
+            arrays = (source_ids, limits, row_numbers)
+            return search(decoder, *arrays, steps=steps, seed=seed, rows=rows, **fixed)
+
         if names not in self._compiled:
-            self._compiled[names] = backend.compile_function(
-                functools.partial(self._search, names), self.model, static_argnames=("steps",)
-            )
-        arrays = (source_ids, limits, row_numbers, seed, *constraints.values())
+            self._compiled[names] = backend.compile_function(run, self.model, ("steps",))
+        arrays = (source_ids, limits, row_numbers, seed, *fields.values())
         return self._compiled[names](*arrays, **static)
 
-    def _search(self, names, source_ids, limits, row_numbers, seed, *constraints, steps=None):
-        if steps is None:
-            steps = ops.max(limits, initial=0) + 1
-        return search(
-            self.decoder,
-            source_ids,
-            limits,
-            row_numbers,
-            options=self.options,
-            steps=steps,
-            seed=seed,
-            rows=RowConstraints(**dict(zip(names, constraints, strict=True))) if names else None,
-            joins=self.joins,
-        )
-
     def __call__(self, source_ids, row_numbers=None, options=None, limits=None, rows=None):
-        options = self.options if options is None else self._checked(options)
+        if options is None:
+            options = self.options
+        else:
+            check_options(self.model, options)
+            compiled, requested = vars(self.options.compiled_part), vars(options.compiled_part)
+            changed = [name for name in compiled if compiled[name] != requested[name]]
+            if changed:
+                raise ValueError(
+                    f"A call cannot change {', '.join(changed)}, which a search is compiled for: "
+                    "make a Searcher with these options."
+                )
         source_ids = np.asarray(source_ids, dtype="int32")
         if row_numbers is None:
             row_numbers = np.arange(len(source_ids))
@@ -148,23 +144,17 @@ class Searcher:
         lengths = (source_ids != self.model.pad_id).sum(axis=1)
         limits = (options.limits(lengths) if limits is None else limits).astype("int32")
         rows = RowConstraints() if rows is None else rows
-        if not all(map(is_empty, rows)):
-            check_rows(rows, options)
         if not len(source_ids):
-            width = options.n_best
-            empty = np.zeros((0, width), dtype="float32")
-            return SearchResult(np.zeros((0, width, 1), dtype="int32"), empty, empty)
+            empty = np.zeros((0, options.n_best), dtype="float32")
+            return SearchResult(np.zeros((0, options.n_best, 1), dtype="int32"), empty, empty)
         seed = np.int32(options.seed)
         if not backend.uses_static_shapes():
             return self._run(source_ids, limits, row_numbers, seed, rows)[0]
         # Few shapes, few compilations: a length is padded to one of a few, and the steps depend on
         # it alone.
         length = padded_length(source_ids.shape[1], self.model.max_length)
-        source_ids = np.pad(
-            source_ids,
-            ((0, 0), (0, length - source_ids.shape[1])),
-            constant_values=self.model.pad_id,
-        )
+        padding = ((0, 0), (0, length - source_ids.shape[1]))
+        source_ids = np.pad(source_ids, padding, constant_values=self.model.pad_id)
         longest = max(int(options.limits(np.array([length]))[0]), int(limits.max()))
         max_steps = round_up(longest + 1, 16)
         # Every step costs as much as the cache is long, so the few sentences that need more steps
@@ -178,25 +168,12 @@ class Searcher:
         arrays = (array[open_rows] for array in arrays)
         rows = RowConstraints(*(array if is_empty(array) else array[open_rows] for array in rows))
         second_result, _ = self._search_padded(*arrays, rows, seed, max_steps)
-        ids = np.pad(
-            result.ids, ((0, 0), (0, 0), (0, max_steps - steps)), constant_values=self.model.pad_id
-        )
+        padding = ((0, 0), (0, 0), (0, max_steps - steps))
+        ids = np.pad(result.ids, padding, constant_values=self.model.pad_id)
         result = SearchResult(ids, result.scores.copy(), result.ranks.copy())
         for array, replacement in zip(result, second_result, strict=True):
             array[open_rows] = replacement
         return result
-
-    def _checked(self, options):
-        """Returns the options of a call, which must suit the compiled search."""
-        check_options(self.model, options)
-        compiled, requested = vars(self._compiled_options), vars(options.compiled_part)
-        changed = [name for name in compiled if compiled[name] != requested[name]]
-        if changed:
-            raise ValueError(
-                f"A call cannot change {', '.join(changed)}, which a search is compiled for: make "
-                "a Searcher with these options."
-            )
-        return options
 
     def _search_padded(self, source_ids, limits, row_numbers, rows, seed, steps):
         """`SearchResult` and which sentences are done; the number of rows is padded."""

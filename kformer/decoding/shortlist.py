@@ -43,12 +43,8 @@ class Columns:
             # Start and padding are read and written, but have no column.
             self._table = np.array([*tokens, special.start_id, special.pad_id], "int32")
             prefix = tuple(column[token] for token in prefix)
-            forbidden = {
-                column[token] for token in tokens if token not in allowed or token in forbidden
-            }
-            special = SpecialTokens(
-                start_id=len(tokens), end_id=column[special.end_id], pad_id=len(tokens) + 1
-            )
+            forbidden = {column[i] for i in tokens if i not in allowed or i in forbidden}
+            special = SpecialTokens(len(tokens) + 1, len(tokens), column[special.end_id])
         at_limit = "end"
         if options.mode == "huggingface":
             at_limit = "free_end" if options.forced_end else "any"

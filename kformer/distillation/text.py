@@ -2,6 +2,7 @@
 directions.
 """
 
+import collections
 import functools
 from typing import NamedTuple
 
@@ -89,33 +90,56 @@ def distill(
     """
     sources = list(sources)
     references = None if references is None else list(references)
-    teachers = [
-        list(side) if isinstance(side, list | tuple) else [side] for side in (translator, backward)
-    ]
+    sides = (translator, backward)
+    teachers = [list(side) if isinstance(side, list | tuple) else [side] for side in sides]
     if not sources:
         raise ValueError("There is nothing to distill: the training text has no sentences.")
     if not any(teachers):
         raise ValueError("There is nobody to translate: give at least one teacher.")
-    if references is None and (teachers[1] or closest or keep_original):
-        raise ValueError(
-            "backward, closest and keep_original need the target side of the training text: "
-            "give references."
-        )
     if references is not None:
         check_same_length("the sources", len(sources), "the references", len(references))
+    elif teachers[1] or closest or keep_original:
+        raise ValueError(
+            "backward, closest and keep_original need the target side of the training text."
+        )
     if round_trips and not all(teachers):
         raise ValueError(
-            "round_trips go back and forth: give teachers of both directions, those of the "
-            "other one by backward."
+            "round_trips go back and forth: give teachers of both directions (see backward)."
         )
-    distillation = _Distillation(batch_size, progress, closest, options)
-    functions = [
-        [functools.partial(distillation.translate, each) for each in side] for side in teachers
-    ]
+    options = {"beam_size": 5, "batch_size": batch_size, **options}
+    if closest:
+        options["n_best"] = options["beam_size"]
+    counts = collections.Counter()
+
+    def translate(teacher, texts, opposite):
+        """The translation of each text; `None` if it is empty or the text was cut. With `closest`
+        it is the one most like the text of the other side; a round trip has none.
+        """
+        if not texts:
+            return []
+        before = counts["done"]
+        # A teacher that samples again must not use the same random numbers again.
+        first = {"first_index": before} if options.get("sampling") else {}
+        advance = progress and (lambda done: progress(before + done))
+        results = teacher.translate(texts, progress=advance, **options, **first)
+        translations = []
+        for index, result in enumerate(results):
+            text = result.text
+            if closest and opposite is not None:
+                text = _closest([each.text for each in result.hypotheses], opposite[index])
+            is_empty = not text.strip()
+            counts["truncated"] += result.truncated
+            counts["empty"] += is_empty and not result.truncated
+            translations.append(None if is_empty or result.truncated else text)
+        counts["done"] += len(texts)
+        return translations
+
+    functions = [[functools.partial(translate, each) for each in side] for side in teachers]
     pairs = taught_pairs(sources, references, *functions, round_trips=round_trips)
     if keep_original:
-        pairs.add(sources, references)
-    return DistilledText(*pairs.sides(), distillation.num_empty, distillation.num_truncated)
+        add_pairs(pairs, sources, references)
+    sides = ([pair[side] for pair in pairs] for side in (0, 1))
+    return DistilledText(*sides, counts["empty"], counts["truncated"])
 
 
 def taught_pairs(sources, references, forward, backward=(), *, round_trips=False):
@@ -130,14 +154,14 @@ def taught_pairs(sources, references, forward, backward=(), *, round_trips=False
         round_trips: bool, default `False`. As in `distill`.
 
     Returns:
-        `TaughtPairs`.
+        List of pairs of str.
     """
-    pairs = TaughtPairs()
+    pairs = []
     for translate in forward:
-        pairs.add(sources, translate(sources, references))
+        add_pairs(pairs, sources, translate(sources, references))
     new_sources = [translate(references, sources) for translate in backward]
     for texts in new_sources:
-        pairs.add(texts, references)
+        add_pairs(pairs, texts, references)
     if round_trips:
         known = {None, *sources}
         for index, texts in enumerate(new_sources):
@@ -146,67 +170,21 @@ def taught_pairs(sources, references, forward, backward=(), *, round_trips=False
             # In the opposite order: runs of both directions are often listed by their seeds, and
             # two runs of one seed began with the same weights.
             translate = forward[(len(new_sources) - 1 - index) % len(forward)]
-            pairs.add(new, translate(new, None))
+            add_pairs(pairs, new, translate(new, None))
     return pairs
 
 
-class TaughtPairs:
-    """Pairs without those that lack a side and those that were added before."""
+def add_pairs(pairs, sources, targets):
+    """Adds pairs to a list, without those that lack a side and those that were added before; a text
+    that has a pair twice keeps it twice.
 
-    def __init__(self):
-        self._pairs, self._known = [], set()
-
-    def add(self, sources, targets):
-        """Adds pairs; a text that has a pair twice keeps it twice.
-
-        Args:
-            sources, targets: lists of str or `None`, of one length.
-        """
-        pairs = zip(sources, targets, strict=True)
-        new = [pair for pair in pairs if None not in pair and pair not in self._known]
-        self._pairs += new
-        self._known.update(new)
-
-    def sides(self):
-        """Returns the list of sources and the list of targets."""
-        return tuple([pair[side] for pair in self._pairs] for side in (0, 1))
-
-
-class _Distillation:
-    """Translates by teachers, and counts what was left out."""
-
-    def __init__(self, batch_size, progress, closest, options):
-        self._batch_size, self._progress, self._closest = batch_size, progress, closest
-        self._options = {"beam_size": 5, **options}
-        if closest:
-            self._options["n_best"] = self._options["beam_size"]
-        self._done = self.num_empty = self.num_truncated = 0
-
-    def translate(self, teacher, texts, references):
-        """Returns a teacher's translation of each text; `None` if it is empty or the text was cut.
-
-        With `closest` it is the hypothesis most like the text of the other side, in
-        `references`, which is `None` for a round trip.
-        """
-        if not texts:
-            return []
-        advance = self._progress and (lambda done, before=self._done: self._progress(before + done))
-        options = dict(self._options)
-        if options.get("sampling"):
-            # A teacher that is asked again must not use the same random numbers again.
-            options["first_index"] = self._done
-        results = teacher.translate(texts, batch_size=self._batch_size, progress=advance, **options)
-        self._done += len(texts)
-        translations = []
-        for index, result in enumerate(results):
-            text = result.text
-            if self._closest and references is not None:
-                text = _closest([each.text for each in result.hypotheses], references[index])
-            is_empty = not text.strip()
-            self.num_truncated += result.truncated
-            self.num_empty += is_empty and not result.truncated
-            translations.append(None if is_empty or result.truncated else text)
-        return translations
+    Args:
+        pairs: list of pairs of str.
+        sources, targets: lists of str or `None`, of one length.
+    """
+    known = set(pairs)
+    new = zip(sources, targets, strict=True)
+    pairs += [pair for pair in new if None not in pair and pair not in known]
 
 
 def _closest(texts, reference):

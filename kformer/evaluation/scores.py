@@ -36,12 +36,9 @@ class EvaluationResult:
 
     def as_dict(self):
         """Returns the scores and their signatures as a dict of JSON values."""
-        names = ("bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_details")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "sentences": len(self.hypotheses),
-            "truncated": len(self.truncated),
-        }
+        values = dict(vars(self))
+        del values["hypotheses"], values["truncated"]
+        return {**values, "sentences": len(self.hypotheses), "truncated": len(self.truncated)}
 
 
 def evaluate(

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from kformer.decoding.options import SearchOptions
 from kformer.evaluation.scores import corpus_bleu, is_better, suitable_tokenizer
 from kformer.utils.checks import check_texts
+from kformer_options.search import SearchOptions
 from kformer_options.text_files import check_same_length
 
 # The length penalties that are compared. The first search is made with the middle one, so that its
@@ -132,9 +132,10 @@ def choose_search(
     n_best = {"n_best": before.beam_size} if before.beam_size > 1 else {}
     # The hypotheses that each length penalty ranks first.
     by_penalty = [[] for _ in LENGTH_PENALTIES]
+    penalized = [dataclasses.replace(before, length_penalty=each) for each in LENGTH_PENALTIES]
     for translation in search(length_penalty=_MIDDLE, **n_best):
-        for best, penalty in zip(by_penalty, LENGTH_PENALTIES, strict=True):
-            ranks = [_rank(hypothesis, penalty) for hypothesis in translation.hypotheses]
+        for best, options in zip(by_penalty, penalized, strict=True):
+            ranks = [each.score / options.penalty(len(each.ids)) for each in translation.hypotheses]
             best.append(translation.hypotheses[np.argmax(ranks)].text)
     scores = [corpus_bleu(texts, references, tokenize) for texts in by_penalty]
     middle = LENGTH_PENALTIES.index(_MIDDLE)
@@ -175,8 +176,3 @@ def _candidate(scores):
     gains = smooth - smooth[middle]
     high = [i for i, gain in enumerate(gains) if gain >= _SHARE_OF_GAIN * max(gains)]
     return min(high, key=lambda i: abs(i - middle))
-
-
-def _rank(hypothesis, penalty):
-    """Returns the score by which a search with this length penalty compares a hypothesis."""
-    return hypothesis.score / ((5 + len(hypothesis.ids)) / 6) ** penalty

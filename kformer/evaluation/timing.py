@@ -1,6 +1,9 @@
 """How long a translator needs for a sentence, by its length."""
 
-import time
+import functools
+import timeit
+
+from kformer.utils.checks import check_whole
 
 
 def time_by_length(translator, texts, lengths=None, repeats=3, **options):
@@ -22,10 +25,7 @@ def time_by_length(translator, texts, lengths=None, repeats=3, **options):
     """
     most = translator.model.max_length
     lengths = lengths or [length for length in (8, 16, 32, 64, 128) if length <= most] or [most]
-    if max(lengths) > most:
-        raise ValueError(
-            f"The model reads at most {most} tokens, but {max(lengths)} were asked for."
-        )
+    check_whole("The longest sentence that the model reads", max(lengths), most=most)
     words = " ".join(texts[:1000]).split()
     if not any(map(len, translator.tokenizer.tokenize(words))):
         raise ValueError("The text has no words to make sentences of.")
@@ -37,10 +37,6 @@ def time_by_length(translator, texts, lengths=None, repeats=3, **options):
             text = " ".join(sentence)
             size = len(translator.tokenizer.tokenize([text], special_tokens=True)[0])
         translator([text], **options)  # What is compiled is compiled before.
-        seconds = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            translator([text], **options)
-            seconds.append(time.perf_counter() - start)
-        times[min(size, most)] = min(seconds)
+        translate = functools.partial(translator, [text], **options)
+        times[min(size, most)] = min(timeit.repeat(translate, repeat=repeats, number=1))
     return times

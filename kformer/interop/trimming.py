@@ -12,7 +12,6 @@ import unicodedata
 import numpy as np
 from keras import ops
 
-from kformer.decoding.options import TOKEN_LISTS
 from kformer.models import Ensemble
 from kformer.text import Tokenizer
 from kformer.text.folder import SIDES
@@ -23,6 +22,7 @@ from kformer.text.vocabulary import model_pieces
 from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import without_calibration
 from kformer.utils.checks import check_texts
+from kformer_options.search import TOKEN_LISTS
 
 # The number of the pieces in SentencePiece's ModelProto.
 _PIECES_FIELD = 1

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from keras import ops
 
 from kformer.plots.style import SEQUENTIAL, font_families, matplotlib_figure
+from kformer.translating.pairs import attention_weights
 from kformer.utils.checks import check_choice
 from kformer_options.names import on_command_line
 
@@ -106,24 +106,15 @@ def attention_maps(translator, source, target=None, **options):
     if target_ids[-1:] != [model.end_id]:
         target_ids.append(model.end_id)
     read_ids = [model.start_id, *target_ids[:-1]]
-    inputs = {
-        "source_ids": np.array([source_ids], "int32"),
-        "target_ids": np.array([read_ids], "int32"),
-    }
-    outputs = model.inspect(inputs)
-    maps = {}
-    for kind in KINDS:
-        layers = [ops.cast(scores[0], "float32") for scores in outputs[f"{kind}_attention_scores"]]
-        maps[kind] = np.stack([ops.convert_to_numpy(scores) for scores in layers])
     sides = ((source_ids, "source"), (target_ids, "target"), (read_ids, "target"))
     labels = [[tokenizer.id_to_token(token, side) for token in ids] for ids, side in sides]
     return AttentionMaps(
         *labels[:2],
+        **attention_weights(model, source_ids, read_ids),
         text=target,
         read=labels[2],
         source_text=source,
         hypotheses=hypotheses,
-        **maps,
     )
 
 
@@ -183,9 +174,7 @@ def plot_attention(
     sides = {"queries": (queries, scores.shape[2]), "keys": (keys, scores.shape[3])}
     for name, (labels, size) in sides.items():
         if labels is not None and len(labels) != size:
-            raise ValueError(
-                f"There are {len(labels)} labels for {size} {name}; give one for each."
-            )
+            raise ValueError(f"There are {len(labels)} labels for {size} {name}; give one each.")
     is_overview = layers is None and heads is None
     layer_numbers = _chosen(layers, scores.shape[0], "layer")
     head_numbers = _chosen(heads, scores.shape[1], "head")
@@ -219,10 +208,8 @@ def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
     figure = matplotlib_figure(*size)
     # The inches of a token, after names and titles have theirs.
     inches = min((size[0] / columns - 1) / num_keys, (size[1] / rows - 1) / num_queries)
-    style = {
-        "fontsize": max(3, min(8, 60 * inches)),
-        "fontfamily": font_families([*(queries or []), *(keys or []), title or ""]),
-    }
+    texts = [*(queries or []), *(keys or []), title or ""]
+    style = {"fontsize": max(3, min(8, 60 * inches)), "fontfamily": font_families(texts)}
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
@@ -230,8 +217,13 @@ def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
         picture = axes.imshow(
             scores, cmap=SEQUENTIAL, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
         )
-        _label(axes.xaxis, keys, style, rotation=90)
-        _label(axes.yaxis, queries, style, shown=number % columns == 0)
+        row_labels = queries if number % columns == 0 else None
+        for axis, labels, rotation in ((axes.xaxis, keys, 90), (axes.yaxis, row_labels, 0)):
+            if labels is None:
+                axis.set_ticks([])
+            else:
+                axis.set_ticks(range(len(labels)), labels, rotation=rotation, **style)
+                axis.set_tick_params(length=0)
         axes.set_title(name, fontsize=9)
     figure.colorbar(picture, ax=grid, shrink=0.6, label="attention")
     figure.supylabel(axis_names[0], fontsize=9)
@@ -254,11 +246,3 @@ def _chosen(numbers, size, what):
                 f"{size - 1 + first}."
             )
     return [number % size for number in numbers]
-
-
-def _label(axis, labels, style, rotation=0, shown=True):
-    if labels is None or not shown:
-        axis.set_ticks([])
-        return
-    axis.set_ticks(range(len(labels)), labels, rotation=rotation, **style)
-    axis.set_tick_params(length=0)

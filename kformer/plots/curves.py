@@ -38,11 +38,8 @@ def plot_training(runs, names=None, metrics=None):
     ```
     """
     runs = list(runs) if isinstance(runs, list | tuple) else [runs]
-    names = (
-        [("run" if isinstance(run, dict) else pathlib.Path(run).name) for run in runs]
-        if names is None
-        else list(names)
-    )
+    if names is None:
+        names = ["run" if isinstance(run, dict) else pathlib.Path(run).name for run in runs]
     if not runs or len(names) != len(runs):
         raise ValueError(f"There are {len(names)} names for {len(runs)} runs; give one for each.")
     histories = [_history(run) for run in runs]
@@ -62,9 +59,8 @@ def plot_training(runs, names=None, metrics=None):
                 (f"val_{metric}", "-", f"{name}, validation"),
             ):
                 if key in history:
-                    axes.plot(
-                        *_thinned(*history[key]), style, color=color, label=label, linewidth=1.4
-                    )
+                    line = _thinned(*history[key])
+                    axes.plot(*line, style, color=color, label=label, linewidth=1.4)
         axes.set(xlabel="step" if not isinstance(runs[0], dict) else "epoch", title=metric)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(prop={"family": font_families(names), "size": 7}, frameon=False)
@@ -97,15 +93,8 @@ def plot_lengths(times, what="seconds", title=None):
         # Lines of the same color differ in style.
         style = ("o-", "s--", "^:")[number // len(COLORS) % 3]
         lengths, color = sorted(points), COLORS[number % len(COLORS)]
-        axes.loglog(
-            lengths,
-            [points[length] for length in lengths],
-            style,
-            color=color,
-            label=name,
-            markersize=4,
-            base=2,
-        )
+        numbers = [points[length] for length in lengths]
+        axes.loglog(lengths, numbers, style, color=color, label=name, markersize=4, base=2)
     families = font_families([*times, what, title or ""])
     axes.set(xlabel="length in tokens")
     axes.set_ylabel(what, fontfamily=families)
@@ -118,23 +107,18 @@ def plot_lengths(times, what="seconds", title=None):
 def _history(run):
     """Reads a run: dict of name to (steps, numbers)."""
     if isinstance(run, dict):
-        return {
-            name: (np.arange(1, len(numbers) + 1), np.asarray(numbers, float))
-            for name, numbers in run.items()
-        }
+        return {name: (range(1, len(numbers) + 1), numbers) for name, numbers in run.items()}
     path = pathlib.Path(run) / "history.csv"
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: is {run} the directory of a run?")
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    history = {}
-    for row in rows:
-        for name, text in row.items():
-            if text not in (None, "") and name != "step":
-                steps, numbers = history.setdefault(name, ([], []))
-                steps.append(int(row["step"]))
-                numbers.append(float(text))
-    return history
+    points = {
+        name: [(int(row["step"]), float(row[name])) for row in rows if row[name]]
+        for name in (rows[0] if rows else ())
+        if name != "step"
+    }
+    return {name: tuple(zip(*pairs, strict=True)) for name, pairs in points.items() if pairs}
 
 
 def _thinned(steps, numbers):

@@ -31,10 +31,8 @@ def attention_html(maps, model="", languages=None):
     hypotheses = maps.hypotheses
     texts = [hypothesis.text for hypothesis in hypotheses] or [maps.text]
     scores = [hypothesis.score for hypothesis in hypotheses] or [None]
-    reply = {
-        "model": model_entry(model, languages),
-        "lines": [line_entry(maps.source_text, texts, scores)],
-    }
+    lines = [line_entry(maps.source_text, texts, scores)]
+    reply = {"model": model_entry(model, languages), "lines": lines}
     weights = {kind: maps.of(kind) for kind in ("cross", "encoder", "decoder")}
     attention = attention_entry(maps.source, maps.target, weights)
     return standalone_page(reply, attention, title=maps.text or maps.source_text)

@@ -29,15 +29,8 @@ def plot_positions(vectors, title="position encoding"):
     ```
     """
     vectors = _matrix(vectors)
-    figure = matplotlib_figure(6, 4)
-    axes = figure.subplots()
     bound = np.abs(vectors).max() or 1
-    picture = axes.imshow(
-        vectors, cmap=DIVERGING, vmin=-bound, vmax=bound, aspect="auto", interpolation="nearest"
-    )
-    axes.set(xlabel="dimension", ylabel="position", title=title)
-    figure.colorbar(picture, ax=axes)
-    return figure
+    return _plot(vectors, bound, (6, 4), {"xlabel": "dimension", "title": title}, aspect="auto")
 
 
 def plot_similarity(vectors, title="similarity of positions"):
@@ -62,12 +55,7 @@ def plot_similarity(vectors, title="similarity of positions"):
     """
     vectors = _matrix(vectors)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    figure = matplotlib_figure(5, 4.2)
-    axes = figure.subplots()
-    picture = axes.imshow(unit @ unit.T, cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
-    axes.set(xlabel="position", ylabel="position", title=title)
-    figure.colorbar(picture, ax=axes, label="cosine")
-    return figure
+    return _plot(unit @ unit.T, 1, (5, 4.2), {"xlabel": "position", "title": title}, "cosine")
 
 
 def position_vectors(model, count=64):
@@ -110,10 +98,19 @@ def position_vectors(model, count=64):
     return ops.convert_to_numpy(layer.position_vectors(count, config.hidden_dim, 0))
 
 
+def _plot(numbers, bound, size, texts, label="", **style):
+    figure = matplotlib_figure(*size)
+    axes = figure.subplots()
+    picture = axes.imshow(
+        numbers, cmap=DIVERGING, vmin=-bound, vmax=bound, interpolation="nearest", **style
+    )
+    axes.set(ylabel="position", **texts)
+    figure.colorbar(picture, ax=axes, label=label)
+    return figure
+
+
 def _matrix(vectors):
     vectors = ops.convert_to_numpy(vectors).astype("float32")
     if vectors.ndim != 2:
-        raise ValueError(
-            f"Position vectors have the shape [positions, D], but {list(vectors.shape)} was given."
-        )
+        raise ValueError(f"Vectors have the shape [positions, D], not {list(vectors.shape)}.")
     return vectors

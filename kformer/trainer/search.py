@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from kformer.decoding.options import read_options
 from kformer.evaluation.search_choice import LEAST_SENTENCES, choose_search
 from kformer.saving import run_directory
 from kformer.saving.model_files import load_model
 from kformer.text import Tokenizer
 from kformer.trainer.data import validation_lines
 from kformer.translating.translator import Translator
+from kformer_options.search import read_options
 
 # The key of `config.json` that has the reason of a chosen search.
 REASON = "search_reason"

@@ -4,7 +4,7 @@ import hashlib
 import os
 
 from kformer.distillation.back_translation import add_noise, tagged
-from kformer.distillation.text import taught_pairs
+from kformer.distillation.text import add_pairs, taught_pairs
 from kformer.training.defaults import FEW_PAIRS
 from kformer.translating.translator import Translator
 from kformer.utils import files
@@ -53,16 +53,15 @@ class TaughtText:
         pairs = taught_pairs(sources, targets, *teachers, round_trips=True)
         if options.monolingual_source is not None:
             lines = _monolingual(options.monolingual_source, sources)
-            pairs.add(lines, self._in_turn(self._forward, lines))
+            add_pairs(pairs, lines, self._in_turn(self._forward, lines))
         if options.monolingual_target is not None:
             lines = _monolingual(options.monolingual_target, targets)
-            pairs.add(self._back_translated(lines, len(sources)), lines)
-        pairs.add(sources, targets)
-        sides = pairs.sides()
-        for path, lines in zip((source, target), sides, strict=True):
+            add_pairs(pairs, self._back_translated(lines, len(sources)), lines)
+        add_pairs(pairs, sources, targets)
+        for side, path in enumerate((source, target)):
             with files.replacing(path) as aside, open(aside, "w", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in lines)
-        return len(sides[0])
+                file.writelines(f"{pair[side]}\n" for pair in pairs)
+        return len(pairs)
 
     def _in_turn(self, runs, texts, **options):
         """Translations of texts, of which each run translates an equal share."""

@@ -1,14 +1,13 @@
 """Translations that differ in the first token after a prefix."""
 
 import dataclasses
-import functools
 
 import numpy as np
 from keras import ops
 
+from kformer.decoding.batching import pad_shape
 from kformer.decoding.constraints import IMPOSSIBLE, SpecialTokens, log_softmax
 from kformer.decoding.shortlist import Columns
-from kformer.translating.pairs import pad_shape
 from kformer.translating.translation import Hypothesis, Translation
 from kformer.utils import backend
 from kformer.utils.checks import check_whole
@@ -39,6 +38,7 @@ class Alternatives:
 
     def __init__(self, search):
         self._search, self._model = search, search.model
+        self._logits = backend.compile_function(self._logits_after, search.model)
 
     def __call__(self, texts, constraints, count, options, batching):
         count = check_whole("alternatives", count)
@@ -111,16 +111,11 @@ class Alternatives:
             values[model.end_id] = IMPOSSIBLE
         return values, np.array(log_probabilities[0])
 
-    @functools.cached_property
-    def _function(self):
-        """Source ids, target ids and positions `[B, 1, 1]` to the logits `[B, V]` that follow."""
-        model = self._model
-
-        def run(source_ids, target_ids, positions):
-            logits = model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
-            return ops.cast(ops.take_along_axis(logits, positions, axis=1)[:, 0], "float32")
-
-        return backend.compile_function(run, model)
+    def _logits_after(self, source_ids, target_ids, positions):
+        """The logits `[B, V]` that follow target ids up to positions `[B, 1, 1]`."""
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        logits = self._model(inputs, training=False)
+        return ops.cast(ops.take_along_axis(logits, positions, axis=1)[:, 0], "float32")
 
     def _next_logits(self, rows, prefixes):
         """Returns the logits `[B, V]` of the tokens after prefixes, an array."""
@@ -131,4 +126,4 @@ class Alternatives:
         if backend.uses_static_shapes():
             source_ids, target_ids = (pad_shape(ids, model) for ids in (source_ids, target_ids))
             positions = np.pad(positions, ((0, len(source_ids) - len(rows)), (0, 0), (0, 0)))
-        return np.array(self._function(source_ids, target_ids, positions)[: len(rows)])
+        return np.array(self._logits(source_ids, target_ids, positions)[: len(rows)])

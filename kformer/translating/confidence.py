@@ -69,12 +69,9 @@ def fit_temperature(reader, pairs, batch_size=32):
         if is_near:
             break
     before, error = (calibration_error(each["top"], each["hit"]) for each in (first, statistics))
-    return {
-        "temperature": round(1 / beta, 4),
-        "error_before": round(before, 4),
-        "error": round(error, 4),
-        "tokens": len(first["hit"]),
-    }
+    values = {"temperature": 1 / beta, "error_before": before, "error": error}
+    values = {name: round(value, 4) for name, value in values.items()}
+    return {**values, "tokens": len(first["hit"])}
 
 
 def token_statistics(reader, pairs, beta=1.0, batch_size=32):
@@ -118,27 +115,22 @@ def calibration_error(confidences, hits, bins=_BINS):
 def _statistics(reader, pairs, beta, batch_size, progress=None):
     """Yields the index of each pair and the dict of `token_statistics` for its tokens alone."""
     arguments = (np.array(beta, "float32"),)
-    outputs = reader.run("confidence", _make_statistics, pairs, batch_size, progress, arguments)
+    outputs = reader.run("confidence", _compute, pairs, batch_size, progress, arguments)
     for i, arrays in outputs:
         length = len(pairs.labels[i])
         yield i, {n: v[:length] for n, v in zip(_STATISTICS, arrays, strict=True)}
 
 
-def _make_statistics(model):
-    def run(source_ids, target_ids, labels, beta):
-        logits = model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
-        logits = ops.cast(logits, "float32")
-        logits = logits - ops.max(logits, axis=-1, keepdims=True)
-        logs = ops.log_softmax(logits * beta, axis=-1)
-        probabilities = ops.exp(logs)
-        index = ops.expand_dims(labels, -1)
-        chosen, label_logits = (
-            ops.squeeze(ops.take_along_axis(each, index, axis=-1), -1) for each in (logs, logits)
-        )
-        means = ops.sum(probabilities * logits, axis=-1)
-        variances = ops.sum(probabilities * ops.square(logits), axis=-1) - ops.square(means)
-        hits = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
-        top = ops.max(probabilities, axis=-1)
-        return chosen, top, ops.cast(hits, "float32"), label_logits - means, variances
-
-    return run
+def _compute(model, source_ids, target_ids, labels, beta):
+    logits = model({"source_ids": source_ids, "target_ids": target_ids}, training=False)
+    logits = ops.cast(logits, "float32")
+    logits = logits - ops.max(logits, axis=-1, keepdims=True)
+    logs = ops.log_softmax(logits * beta, axis=-1)
+    probabilities = ops.exp(logs)
+    index = ops.expand_dims(labels, -1)
+    chosen, label_logits = (ops.take_along_axis(x, index, -1)[..., 0] for x in (logs, logits))
+    means = ops.sum(probabilities * logits, axis=-1)
+    variances = ops.sum(probabilities * ops.square(logits), axis=-1) - ops.square(means)
+    hits = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
+    top = ops.max(probabilities, axis=-1)
+    return chosen, top, ops.cast(hits, "float32"), label_logits - means, variances

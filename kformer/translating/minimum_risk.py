@@ -44,13 +44,10 @@ def least_risk_translations(search, texts, constraints, count, options, batching
             f"{options.n_best}, or lower {named('n_best')}."
         )
     sampling = dataclasses.replace(options, n_best=count)
-    batch_size, batch_tokens, first_index, progress = batching
-    batch_size = max(1, _ROWS * batch_size // count)
-    if batch_tokens is not None:
-        batch_tokens = max(1, _ROWS * batch_tokens // count)
-    batching = (batch_size, batch_tokens, first_index, progress)
+    *sizes, first_index, progress = batching
+    sizes = [None if size is None else max(1, _ROWS * size // count) for size in sizes]
     results = []
-    for result in search(texts, constraints, sampling, *batching):
+    for result in search(texts, constraints, sampling, *sizes, first_index, progress):
         utilities = expected_chrf([sample.text for sample in result.hypotheses])
         ranked, seen = [], set()
         for sample, utility in zip(result.hypotheses, utilities.tolist(), strict=True):
@@ -96,7 +93,6 @@ def expected_chrf(texts):
     # The orders of n-grams that both texts have; the means' divisor cancels in part.
     precisions, recalls = (values / np.maximum(orders, 1) for values in (precisions, recalls))
     below = _BETA**2 * precisions + recalls
-    scores = np.divide(
-        (1 + _BETA**2) * precisions * recalls, below, where=below > 0, out=np.zeros_like(below)
-    )
+    above, zeros = (1 + _BETA**2) * precisions * recalls, np.zeros_like(below)
+    scores = np.divide(above, below, where=below > 0, out=zeros)
     return 100 * scores.mean(axis=1)

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from kformer.decoding import Scorer
-from kformer.decoding.batching import padded_length, padded_rows
+from kformer.decoding.batching import pad_shape
 from kformer.text.text_bound import byte_bound, cut_texts, source_rows
 from kformer.translating.translation import AttentionMap, Score
 from kformer.utils import backend
@@ -44,7 +44,7 @@ class PairReader:
 
     def __init__(self, model, tokenizer):
         self.model, self.tokenizer = model, tokenizer
-        self._functions = {}
+        self._functions, self._scorer = {}, Scorer(model)
 
     def tokenize(self, sources, targets, options):
         """Checks and tokenizes pairs of texts.
@@ -85,7 +85,7 @@ class PairReader:
         counted = [counted_labels(self.tokenizer, options.prefix_ids, row) for row in labels]
         return TextPairs(sources, targets, rows, labels, counted, truncated)
 
-    def run(self, name, make, pairs, batch_size, progress=None, arguments=()):
+    def run(self, name, function, pairs, batch_size, progress=None, arguments=()):
         """Runs a function of the model, compiled when it is first needed, on pairs.
 
         Batches have pairs of similar lengths, the longest first. Pairs without labels are left
@@ -93,9 +93,9 @@ class PairReader:
 
         Args:
             name: str, or a tuple. The key of the compiled function.
-            make: function of the model. Returns a function of `source_ids` `[B, S]`, `target_ids`
-                and `labels` `[B, T]`, and the arguments, to a tuple of tensors `[B, ...]`. Row t of
-                the decoder's output predicts label t.
+            function: function of the model, `source_ids` `[B, S]`, `target_ids` and `labels`
+                `[B, T]`, and the arguments, to a tuple of tensors `[B, ...]`. Row t of the
+                decoder's output predicts label t.
             pairs: `TextPairs`.
             batch_size: int. The most pairs of a batch.
             progress: function, default `None`. It is called after each batch with the number of
@@ -105,18 +105,11 @@ class PairReader:
         Yields:
             The index of each pair, and the list of its arrays, the first axis taken off.
         """
-        model, batch_size = self.model, check_whole("batch_size", batch_size)
+        model = self.model
         if name not in self._functions:
-            self._functions[name] = backend.compile_function(make(model), model)
-        sides = (pairs.rows, pairs.labels)
-        filled = [i for i, row in enumerate(pairs.labels) if row]
-        order = sorted(filled, key=lambda i: -len(pairs.rows[i]) - len(pairs.labels[i]))
-        done = len(pairs.labels) - len(filled)
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            source_ids, labels = (
-                pad_rows([side[i] for i in batch], model.pad_id) for side in sides
-            )
+            function = functools.partial(function, model)
+            self._functions[name] = backend.compile_function(function, model)
+        for batch, source_ids, labels in self._batches(pairs, batch_size, progress):
             if backend.uses_static_shapes():
                 source_ids, labels = (pad_shape(ids, model) for ids in (source_ids, labels))
             starts = np.full((len(labels), 1), model.start_id, "int32")
@@ -124,27 +117,28 @@ class PairReader:
             outputs = self._functions[name](source_ids, target_ids, labels, *arguments)
             for row, i in enumerate(batch):
                 yield i, [values[row] for values in outputs]
+
+    def _batches(self, pairs, batch_size, progress):
+        """Yields the indices of each batch's pairs, and their padded source ids and labels."""
+        batch_size, sides = check_whole("batch_size", batch_size), (pairs.rows, pairs.labels)
+        filled = [i for i, row in enumerate(pairs.labels) if row]
+        order = sorted(filled, key=lambda i: -len(pairs.rows[i]) - len(pairs.labels[i]))
+        done = len(pairs.labels) - len(filled)
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            yield batch, *(pad_rows([side[i] for i in batch], self.model.pad_id) for side in sides)
             done += len(batch)
             if progress is not None:
                 progress(done)
 
-    @functools.cached_property
-    def _scorer(self):
-        return Scorer(self.model)
-
     def score(self, pairs, batch_size, progress=None):
         """Returns a list of `Score`; arguments are those of `run`."""
-        scores, sides = [None] * len(pairs.rows), (pairs.rows, pairs.labels)
-        order = sorted(range(len(scores)), key=lambda i: -sum(len(side[i]) for side in sides))
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            ids = [pad_rows([side[i] for i in batch], self.model.pad_id) for side in sides]
+        scores = [Score(0.0, was_cut) for was_cut in pairs.truncated]
+        for batch, source_ids, labels in self._batches(pairs, batch_size, progress):
             lengths = np.array([pairs.counted[i].stop for i in batch])
-            values = self._scorer(*ids, lengths, pairs.counted[batch[0]].start)
+            values = self._scorer(source_ids, labels, lengths, pairs.counted[batch[0]].start)
             for i, value in zip(batch, values, strict=True):
                 scores[i] = Score(value, pairs.truncated[i])
-            if progress is not None:
-                progress(start + len(batch))
         return scores
 
     def attention(self, source, labels, options):
@@ -157,14 +151,28 @@ class PairReader:
         """
         labels = labels or [self.tokenizer.end_id]
         (row,) = self.pairs(check_texts([source]), [""], [labels], options).rows
-        target_ids = np.array([[self.model.start_id, *labels[:-1]]])
-        outputs = self.model.inspect({"source_ids": np.array([row]), "target_ids": target_ids})
-        scores = [ops.cast(layer[0], "float32") for layer in outputs["cross_attention_scores"]]
-        return AttentionMap(
-            self.tokenizer.tokens(row, side="source"),
-            self.tokenizer.tokens(labels, side="target"),
-            np.stack([ops.convert_to_numpy(layer) for layer in scores]),
-        )
+        weights = attention_weights(self.model, row, [self.model.start_id, *labels[:-1]])["cross"]
+        tokens = [self.tokenizer.tokens(*side) for side in ((row, "source"), (labels, "target"))]
+        return AttentionMap(*tokens, weights)
+
+
+def attention_weights(model, source_ids, target_ids):
+    """Returns the attention of one pair of texts, from one forward pass.
+
+    Args:
+        model: `kformer.Transformer`.
+        source_ids, target_ids: lists of int. What encoder and decoder read.
+
+    Returns:
+        Dict of "cross", "encoder" and "decoder" to a float32 array `[layers, N, queries, keys]`.
+    """
+    inputs = {"source_ids": source_ids, "target_ids": target_ids}
+    outputs = model.inspect({name: np.array([ids], "int32") for name, ids in inputs.items()})
+    weights = {}
+    for kind in ("cross", "encoder", "decoder"):
+        layers = [ops.cast(scores[0], "float32") for scores in outputs[f"{kind}_attention_scores"]]
+        weights[kind] = np.stack([ops.convert_to_numpy(scores) for scores in layers])
+    return weights
 
 
 def counted_labels(tokenizer, prefix_ids, labels):
@@ -181,10 +189,3 @@ def counted_labels(tokenizer, prefix_ids, labels):
     begin = len(prefix_ids) if prefix_ids == tokenizer.target_prefix else 0
     ends = [i for i in range(begin, len(labels)) if labels[i] == tokenizer.end_id]
     return slice(begin, ends[0] + 1 if ends else len(labels))
-
-
-def pad_shape(ids, model):
-    """Pads ids `[B, L]`, so that there are few numbers of rows and columns to compile for."""
-    rows, length = ids.shape
-    padding = padded_rows(rows) - rows, padded_length(length, model.max_length) - length
-    return np.pad(ids, [(0, padding[0]), (0, padding[1])], constant_values=model.pad_id)

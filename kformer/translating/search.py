@@ -42,27 +42,25 @@ class TextSearch:
         self, texts, constraints, options, batch_size, batch_tokens, first_index=0, progress=None
     ):
         # Compiled once for all options of one `compiled_part`.
-        part, pad_id = options.compiled_part, self.model.pad_id
-        searcher = self.searchers.get_or_make(
-            part, lambda: Searcher(self.model, part, self._fast_ops)
-        )
+        part, model = options.compiled_part, self.model
+        searcher = self.searchers.get_or_make(part, lambda: Searcher(model, part, self._fast_ops))
         rows, truncated = self.source_rows(texts, options)
         empty = [Hypothesis("", 0.0, 0.0, []) for _ in range(options.n_best)]
         results = [Translation(empty, was_cut) for was_cut in truncated]
         lengths = [len(row) for row in rows]
         constraints.check_fit([i for i, row in enumerate(rows) if row], options)
         done = lengths.count(0)
-        for batch in batches_by_length(lengths, batch_size, batch_tokens, self.model.max_length):
+        for batch in batches_by_length(lengths, batch_size, batch_tokens, model.max_length):
             # The random numbers repeat after 2**31 texts: the searches count in int32.
             numbers = [(first_index + i) % 2**31 for i in batch]
             limits, row_constraints = None, constraints.rows(batch)
             if row_constraints is not None:
                 limits = constraints.limits(batch, [lengths[i] for i in batch], options)
                 searcher.joins = self._joins
-            source_ids = pad_rows([rows[i] for i in batch], pad_id)
+            source_ids = pad_rows([rows[i] for i in batch], model.pad_id)
             found = searcher(source_ids, numbers, options, limits, row_constraints)
             for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
-                best = hypotheses_of(self.tokenizer, pad_id, *hypotheses)
+                best = hypotheses_of(self.tokenizer, model.pad_id, *hypotheses)
                 results[i] = Translation(best, truncated[i])
             done += len(batch)
             if progress is not None:

@@ -312,19 +312,15 @@ def open_output(path):
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
-    if (number := _descriptor_of(path)) is not None:
+    number, path = _descriptor_of(path), pathlib.Path(path)
+    if number is None and not path.parent.is_dir():
+        raise FileNotFoundError(f"The folder {path.parent} of the output file does not exist.")
+    # An open file, a device or a named pipe. (A folder fails here.)
+    if number is not None or (path.exists() and not path.is_file()):
         if sys.stdout is not None:
             sys.stdout.flush()  # What was printed before comes before.
-        with files.naming_full_disk(path), open(os.dup(number), "wb") as file:
-            yield file
-        return
-    path = pathlib.Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"The folder {path.parent} of the output file does not exist; make it first."
-        )
-    if path.exists() and not path.is_file():  # A device or a named pipe. (A folder fails here.)
-        with files.naming_full_disk(path), open(path, "wb") as file:
+        target = path if number is None else os.dup(number)
+        with files.naming_full_disk(path), open(target, "wb") as file:
             yield file
         return
     path = path.resolve()

@@ -6,33 +6,20 @@ from collections.abc import Sequence
 from typing import AnyStr
 
 from kformer.decoding import SearchOptions
-from kformer.decoding.options import read_options
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
 from kformer.text import Tokenizer
 from kformer.text.frequent_tokens import frequent_tokens
 from kformer.text.text_constraints import TextConstraints
+from kformer.translating import translation, word_alignment
 from kformer.translating.alternatives import Alternatives
 from kformer.translating.confidence import CONFIDENCE, confidences, fit_temperature
 from kformer.translating.minimum_risk import least_risk_translations
 from kformer.translating.pairs import PairReader
 from kformer.translating.search import TextSearch
-from kformer.translating.translation import (
-    AnnotatedTranslation,
-    AttentionMap,
-    Confidence,
-    Score,
-    Translation,
-)
-from kformer.translating.word_alignment import (
-    ALIGNMENT,
-    WordPairs,
-    choose_source,
-    stored_source,
-    without_calibration,
-)
 from kformer.utils.checks import check_texts, check_whole
 from kformer.utils.types import Path, Progress, Texts
+from kformer_options.search import read_options
 
 
 class Translator:
@@ -75,24 +62,16 @@ class Translator:
     """
 
     def __init__(self, model, tokenizer: Tokenizer, options=None, config=None, dtype=None):
-        for name, size, most in (
-            ("source", tokenizer.vocabulary_size, model.vocabulary_size),
-            ("target", tokenizer.target_vocabulary_size, model.target_vocabulary_size),
-        ):
-            if size > most:
-                raise ValueError(
-                    f"The tokenizer has {size} {name} tokens, but the model only {most}: this is "
-                    "not the tokenizer that the model was made for."
-                )
-        for name, token_id, expected in (
-            ("pad", tokenizer.pad_id, model.pad_id),
-            ("end", tokenizer.end_id, model.end_id),
-        ):
-            if token_id != expected:
-                raise ValueError(
-                    f"The {name} token of the tokenizer has the id {token_id}, but that of the "
-                    f"model {expected}: this is not the tokenizer that the model was made for."
-                )
+        mistakes = []
+        for name in ("vocabulary_size", "target_vocabulary_size"):
+            if (size := getattr(tokenizer, name)) > (most := getattr(model, name)):
+                side = "target" if name.startswith("target") else "source"
+                mistakes.append(f"has {size} {side} tokens, but the model only {most}")
+        for name in ("pad_id", "end_id"):
+            if (token := getattr(tokenizer, name)) != (expected := getattr(model, name)):
+                mistakes.append(f"has the {name} {token}, but the model {expected}")
+        if mistakes:
+            raise ValueError(f"The tokenizer {mistakes[0]}: the model was made for another one.")
         self.model, self.tokenizer = model, tokenizer
         if options is None:
             options = SearchOptions(max_length=max(1, model.max_length - 1))
@@ -108,23 +87,19 @@ class Translator:
 
     def __call__(self, texts, **arguments):
         is_one = isinstance(texts, str | bytes)
-        if is_one:
-            rows = ("terms", "forbidden_terms", "prefixes")
-            arguments = {
-                name: [value] if name in rows and value is not None else value
-                for name, value in arguments.items()
-            }
+        for name in ("terms", "forbidden_terms", "prefixes"):
+            if is_one and arguments.get(name) is not None:
+                arguments[name] = [arguments[name]]
         annotations = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
         texts = [texts] if is_one else check_texts(texts)
-        results = self.translate(texts, **arguments)
         has_lists = arguments.get("n_best", self.options.n_best) > 1
         has_lists = has_lists or arguments.get("alternatives") is not None
+        if has_lists and any(annotations.values()):
+            raise ValueError(
+                "alignment and confidence need one translation: leave n_best and alternatives out."
+            )
+        results = self.translate(texts, **arguments)
         if any(annotations.values()):
-            if has_lists:
-                raise ValueError(
-                    "alignment and confidence are those of one translation: leave n_best and "
-                    "alternatives out."
-                )
             results = self.annotated(texts, results, **annotations)
         elif has_lists:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
@@ -146,7 +121,7 @@ class Translator:
         first_index: int = 0,
         progress: Progress | None = None,
         **options,
-    ) -> list[Translation]:
+    ) -> list[translation.Translation]:
         """Translates texts, and returns scores, tokens and truncation, too.
 
         Sentences of similar lengths are searched together. No sentence changes another's
@@ -187,9 +162,8 @@ class Translator:
         options = self.search_options(options if mbr is None else {**options, "sampling": True})
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
-        constraints = TextConstraints(
-            self.tokenizer, len(texts), terms, forbidden_terms, prefixes, first_index
-        )
+        rows = terms, forbidden_terms, prefixes
+        constraints = TextConstraints(self.tokenizer, len(texts), *rows, first_index)
         batching = (batch_size, batch_tokens, first_index, progress)
         if mbr is not None:
             return least_risk_translations(self._search, texts, constraints, mbr, options, batching)
@@ -236,11 +210,10 @@ class Translator:
         from kformer.documents import translate_document
 
         languages = {"source_language": source_language, "target_language": target_language}
-        return translate_document(
-            self, text, format, glossary=glossary, **languages, **options
-        ).text
+        document = translate_document(self, text, format, glossary=glossary, **languages, **options)
+        return document.text
 
-    def score(self, sources, targets, *, batch_size=32, progress=None) -> list[Score]:
+    def score(self, sources, targets, *, batch_size=32, progress=None) -> list[translation.Score]:
         """Returns the log-probability of given translations.
 
         Args:
@@ -285,10 +258,13 @@ class Translator:
             ValueError: as `score`; or the translator has an ensemble.
         """
         self._check_single("asked for alignments")
-        words = WordPairs(self._reader, self._reader.tokenize(sources, targets, self.options))
-        return words.align(stored_source(self), batch_size, progress)
+        pairs = self._reader.tokenize(sources, targets, self.options)
+        words = word_alignment.WordPairs(self._reader, pairs)
+        return words.align(word_alignment.stored_source(self), batch_size, progress)
 
-    def confidence(self, sources, targets, *, batch_size=32, progress=None) -> list[Confidence]:
+    def confidence(
+        self, sources, targets, *, batch_size=32, progress=None
+    ) -> list[translation.Confidence]:
         """Returns how sure the model is of given translations and of each of their words.
 
         Log-probabilities are divided by the temperature that `calibrate` fitted.
@@ -330,11 +306,12 @@ class Translator:
         pairs = self._reader.tokenize(sources, targets, self.options)
         results = {CONFIDENCE: fit_temperature(self._reader, pairs, batch_size)}
         if not isinstance(self.model, Ensemble):
-            results[ALIGNMENT] = choose_source(self._reader, pairs, alignments, batch_size)
+            source = word_alignment.choose_source(self._reader, pairs, alignments, batch_size)
+            results[word_alignment.ALIGNMENT] = source
         self.config.update(results)
         return results
 
-    def attention(self, source, target=None, **options) -> AttentionMap:
+    def attention(self, source, target=None, **options) -> translation.AttentionMap:
         """Returns the cross-attention of every layer and head, from one forward pass.
 
         Args:
@@ -376,14 +353,15 @@ class Translator:
         labels = [result.hypotheses[0].ids for result in results]
         targets = [result.text for result in results]
         pairs = self._reader.pairs(check_texts(texts), targets, labels, self.options)
-        words = WordPairs(self._reader, pairs)
+        words = word_alignment.WordPairs(self._reader, pairs)
         alignments = word_confidences = [None] * len(targets)
         if alignment:
-            alignments = words.align(stored_source(self), batch_size)
+            alignments = words.align(word_alignment.stored_source(self), batch_size)
         if confidence:
             word_confidences = confidences(self._reader, pairs, self.config, batch_size)
         rows = zip(targets, words.words, alignments, word_confidences, strict=True)
-        return [AnnotatedTranslation(text, *sides, *found) for text, sides, *found in rows]
+        annotated = translation.AnnotatedTranslation
+        return [annotated(text, *sides, *notes) for text, sides, *notes in rows]
 
     def shortlist(self, texts, size=None):
         """Returns the tokens that occur in texts, for the option `shortlist`: a search computes no
@@ -427,12 +405,8 @@ class Translator:
             ValueError: the translator has an ensemble, which cannot be saved.
         """
         self._check_single("saved")
-        return save_run(
-            path,
-            self.model,
-            self.tokenizer,
-            {**self.config, "search": dataclasses.asdict(self.options)},
-        )
+        config = {**self.config, "search": dataclasses.asdict(self.options)}
+        return save_run(path, self.model, self.tokenizer, config)
 
     @classmethod
     def from_pretrained(cls, name: Path, **options) -> "Translator":
@@ -474,22 +448,21 @@ class Translator:
             ValueError: as `kformer.saving.load_run` or `Translator`; or the runs of an ensemble
                 differ in their tokenizers.
         """
-        if isinstance(path, list | tuple) and len(path) > 1:
-            translators = [cls.load(each) for each in path]
-            for other, name in zip(translators[1:], path[1:], strict=True):
-                if not translators[0].tokenizer.writes_like(other.tokenizer):
+        paths = path if isinstance(path, list | tuple) else [path]
+        if len(paths) > 1:
+            first, *others = translators = [cls.load(each) for each in paths]
+            for other, name in zip(others, paths[1:], strict=True):
+                if not first.tokenizer.writes_like(other.tokenizer):
                     raise ValueError(
-                        f"{name} has another tokenizer than {path[0]}, and an ensemble needs "
+                        f"{name} has another tokenizer than {paths[0]}, and an ensemble needs "
                         "one: train its runs with one tokenizer (kformer train --tokenizer)."
                     )
-            first, model = translators[0], Ensemble([each.model for each in translators])
-            config = without_calibration(first.config)
+            model = Ensemble([each.model for each in translators])
+            config = word_alignment.without_calibration(first.config)
             return cls(model, first.tokenizer, first.options, config, dtype)
-        if isinstance(path, list | tuple):
-            (path,) = path
-        model, tokenizer, config = load_run(path)
+        model, tokenizer, config = load_run(paths[0])
         search = config.pop("search", None)
-        options = None if search is None else read_options(search, path)
+        options = None if search is None else read_options(search, paths[0])
         return cls(model, tokenizer, options, config, dtype)
 
     def export(self, path: Path, format: str = "saved_model", **options) -> pathlib.Path:

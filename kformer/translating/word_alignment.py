@@ -33,11 +33,6 @@ class AlignmentSource(NamedTuple):
     after: bool
 
 
-def default_source(model):
-    """Returns the attention of a model for which none was chosen: the mean of a layer's heads."""
-    return AlignmentSource(alignment_layer(model), None, False)
-
-
 def guided_source(model):
     """Returns the entry `alignment` of the config of a run whose training guides a head."""
     check_guidable(model.config.attention_kind)
@@ -45,10 +40,10 @@ def guided_source(model):
 
 
 def stored_source(translator):
-    """Returns the attention that a translator's config names, or the default."""
+    """Returns the attention of a translator's config, or else the mean of a layer's heads."""
     entry = translator.config.get(ALIGNMENT)
     if entry is None:
-        return default_source(translator.model)
+        return AlignmentSource(alignment_layer(translator.model), None, False)
     return AlignmentSource(entry["layer"], entry["head"], entry["after"])
 
 
@@ -132,16 +127,13 @@ class WordPairs:
     def _attention(self, layer, batch_size, progress=None):
         """Yields the index of each pair and its weights `[N, T, S]` in a layer."""
 
-        def make(model):
-            def run(source_ids, target_ids, labels):
-                inputs = {"source_ids": source_ids, "target_ids": target_ids}
-                scores = model.inspect(inputs)["cross_attention_scores"][layer]
-                return (ops.cast(scores, "float32"),)
-
-            return run
+        def scores(model, source_ids, target_ids, labels):
+            inputs = {"source_ids": source_ids, "target_ids": target_ids}
+            scores = model.inspect(inputs)["cross_attention_scores"][layer]
+            return (ops.cast(scores, "float32"),)
 
         name, pairs = ("attention", layer), self._pairs
-        for i, (weights,) in self._reader.run(name, make, pairs, batch_size, progress):
+        for i, (weights,) in self._reader.run(name, scores, pairs, batch_size, progress):
             yield i, weights[:, : len(pairs.labels[i]), : len(pairs.rows[i])]
 
     def _of_words(self, i, weights, after):

@@ -136,7 +136,7 @@ def test_a_search_needs_no_more_than_the_interface():
 def test_constraints_that_a_search_does_not_know():
     with pytest.raises(ValueError, match="at_limit must be one of end, free_end, any, but 'stop'"):
         Constraints(at_limit="stop")
-    with pytest.raises(ValueError, match='at_limit is "any"; set it to "end"'):
+    with pytest.raises(ValueError, match="at_limit of a beam_search must be one of end, but 'any'"):
         beam_search(None, (), None, Constraints(at_limit="any"), steps=1, beam_size=1)
 
 

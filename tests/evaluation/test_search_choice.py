@@ -8,7 +8,6 @@ from kformer.decoding import SearchOptions
 from kformer.decoding.beam import length_penalty
 from kformer.evaluation import choose_search, length_limits
 from kformer.evaluation.scores import corpus_bleu, is_better
-from kformer.evaluation.search_choice import _rank
 from kformer.translating.translation import Hypothesis, Translation
 
 pytestmark = pytest.mark.any_backend
@@ -59,10 +58,10 @@ def test_the_penalty_is_1_or_the_nearest_that_is_better(references, penalty, wor
 
 def test_hypotheses_are_ranked_as_a_search_ranks_them():
     for length in (1, 4, 19):
-        hypothesis = Hypothesis("a", -3.0, -3.0, list(range(length)))
         for penalty in (0.0, 0.6, 1.4):
             expected = -3.0 / ops.convert_to_numpy(length_penalty(length, penalty))
-            assert _rank(hypothesis, penalty) == pytest.approx(expected, rel=1e-6)
+            found = -3.0 / SearchOptions(length_penalty=penalty).penalty(length)
+            assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_gain_that_may_be_chance_is_not_taken():

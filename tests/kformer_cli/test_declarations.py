@@ -14,7 +14,6 @@ import pytest
 import typer
 
 import kformer
-from kformer.decoding.options import SearchOptions, read_options
 from kformer.models import PRESETS
 from kformer.saving.checkpoints import save_checkpoint
 from kformer.text.sentencepiece_training import MODEL_TYPES
@@ -22,6 +21,7 @@ from kformer.training import Checkpoint, MaskedCrossentropy
 from kformer_cli.app import app
 from kformer_options import names, training
 from kformer_options.field import Path, check_values, documented, option, options_of
+from kformer_options.search import SearchOptions, read_options
 from kformer_options.training import TRAINING
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

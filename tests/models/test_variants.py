@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import kformer
-from kformer.decoding.fast.eligibility import has_fast_ops, why_not_fast
+from kformer.decoding.fast.eligibility import why_not_fast
 from kformer.export.checks import check_layers
 from kformer.models.config import variants_of
 from tests.models.test_packed_rows import LONGEST, batch_of, draw_pairs, logits_of, plain
@@ -144,7 +144,7 @@ def test_the_papers_model_is_no_variant(tiny_transformer):
 def test_programs_that_do_not_know_it_refuse_it(tiny_transformer, name):
     model = tiny_transformer(**VARIANTS[name])
     # The fast decoder, CTranslate2 and ONNX know rotary positions; Marian and BART do not.
-    assert (why_not_fast(model) is None) == (name == "rope" and has_fast_ops())
+    assert (why_not_fast(model) is None) == (name == "rope" and keras.backend.backend() != "jax")
     with pytest.raises(ValueError, match="does not know here. Export a SavedModel") as error:
         check_layers(model, "ONNX")
     option, value = list(VARIANTS[name].items())[0]

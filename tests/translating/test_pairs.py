@@ -12,7 +12,7 @@ import kformer
 from kformer.data import alignment_error_rate
 from kformer.translating.confidence import calibration_error
 from kformer.translating.pairs import counted_labels
-from kformer.translating.word_alignment import AlignmentSource, default_source
+from kformer.translating.word_alignment import AlignmentSource, stored_source
 
 # Each function is compiled for each shape on JAX, so one test is enough there.
 QUICKEST = pytest.mark.any_backend(quickest="torch")
@@ -74,7 +74,7 @@ def test_empty_texts_and_errors(translator):
 def test_the_attention_with_the_fewest_errors_is_chosen(translator, texts):
     sources, targets = (side[:16] for side in texts)
     layers = len(translator.model.network.decoder_layers)
-    assert default_source(translator.model) == AlignmentSource(layers - 1, None, False)
+    assert stored_source(translator) == AlignmentSource(layers - 1, None, False)
     translator.config["alignment"] = {"layer": layers - 1, "head": 1, "after": True}
     gold = translator.align(sources, targets)
     found = translator.calibrate(sources, targets, alignments=gold)["alignment"]

@@ -11,7 +11,6 @@ Shape letters: B sentences, S source length, P real tokens of all sources, R row
 beams), D hidden size, N heads, H head size, T tokens so far, V vocabulary.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import keras
@@ -19,8 +18,8 @@ from keras import ops
 
 from kformer.decoding.constraints import SpecialTokens
 from kformer.decoding.decoders import Decoder, DecoderState
+from kformer.decoding.fast import ops_stored
 from kformer.decoding.fast.eligibility import why_not_fast
-from kformer.decoding.fast.ops_stored import DTYPES, NO_INT8_PRODUCTS, has_int8_products
 from kformer.decoding.fast.weights import bind_weights
 from kformer.layers import padding_mask
 from kformer.layers.full_attention import MASKED
@@ -37,10 +36,7 @@ def backend_ops(dtype=None):
             `kformer.decoding.fast.ops_stored.DTYPES`; `None` for the variables' own.
     """
     if keras.backend.backend() == "tensorflow":
-        from kformer.decoding.fast.ops_stored import stored_ops
-        from kformer.decoding.fast.ops_tensorflow import TensorFlowOps
-
-        return TensorFlowOps() if dtype is None else stored_ops(dtype)
+        return ops_stored.stored_ops(dtype)
     from kformer.decoding.fast.ops_torch import TorchOps
     from kformer.decoding.fast.ops_torch_stored import Bfloat16TorchOps, Int8TorchOps
 
@@ -62,10 +58,8 @@ def ops_in(model, dtype):
         RuntimeError: this build of TensorFlow or PyTorch has no int8 products, or PyTorch has the
             weights on another device than the CPU.
     """
-    if dtype is None:
-        return None
-    check_choice("The dtype of a translation", dtype, DTYPES)
-    if dtype == "float32":
+    check_choice("The dtype of a translation", dtype or "float32", ops_stored.DTYPES)
+    if dtype in (None, "float32"):
         return None
     models = getattr(model, "models", [model])
     for each in models:
@@ -83,7 +77,7 @@ def ops_in(model, dtype):
 def _why_no_int8(models):
     """Why there are no int8 products, in words that end in a colon, or `None`."""
     if keras.backend.backend() == "tensorflow":
-        return None if has_int8_products() else NO_INT8_PRODUCTS
+        return None if ops_stored.has_int8_products() else ops_stored.NO_INT8_PRODUCTS
     devices = {weight.value.device.type for model in models for weight in model.weights} - {"cpu"}
     if devices:
         return f"PyTorch's int8 products are for the CPU, but weights are on {min(devices)}:"
@@ -141,35 +135,14 @@ class FastCache(NamedTuple):
 
     def reorder(self, rows):
         """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
-        keys, values = (
-            tuple(take(array, rows) for array in arrays) for arrays in (self.keys, self.values)
-        )
+        keys = tuple(take(array, rows) for array in self.keys)
+        values = tuple(take(array, rows) for array in self.values)
         return self._replace(keys=keys, values=values)
 
     def select(self, sentences, rows):
         """The cache of some sentences `[C]`, whose rows are `rows` `[R]`."""
         cross, bias = take(self.cross, sentences, axis=1), take(self.bias, sentences)
         return self.reorder(rows)._replace(cross=cross, bias=bias)
-
-
-class Heads(NamedTuple):
-    """The heads of the attentions of encoder or decoder."""
-
-    count: int  # N
-    size: int  # H
-    scale: float  # of the scores
-    rotary: Any  # dict, the options of rotary positions, or `None`
-
-    @classmethod
-    def of(cls, attention):
-        size = attention.head_size
-        return cls(attention.num_heads, size, size**-0.5, attention.rotary)
-
-    def rotary_factors(self, length):
-        """Cosines and sines `[length, H]` of rotary positions; `None` without them."""
-        if self.rotary is None:
-            return None
-        return rotary_factors(ops.arange(length, dtype="int32"), self.size, **self.rotary)
 
 
 class FastNetwork:
@@ -189,39 +162,30 @@ class FastNetwork:
         self._width, self._pad_id, self._hidden_dim = width, model.pad_id, model.hidden_dim
         first = network.decoder_layers[0]
         self._normalize_first = first.normalize_first
-        self._encoder_heads = Heads.of(network.encoder_layers[0].self_attention)
-        self._heads = Heads.of(first.self_attention)
-        self._source_embedding = network.source_embedding
-        self._target_embedding = network.target_embedding
-        # The layers that hold the positions of each side.
-        self._source_positions = network.source_positions or network.source_embedding
-        self._target_positions = network.target_positions or network.target_embedding
+        self._heads = first.self_attention  # All have the same heads.
+        self._network = network
 
     def encode(self, source_ids):
         """`Encoded` for padded ids `[B, S]`."""
         fast, weights, mask = self._fast, self._weights, padding_mask(source_ids, self._pad_id)
         sentences, length = ops.shape(source_ids)
         # The first position is always computed, so that padding has a row to refer to.
-        is_computed = ops.logical_or(
-            fast.reshape(mask, (-1,)), ops.arange(sentences * length, dtype="int32") < 1
-        )
+        is_first = ops.arange(sentences * length, dtype="int32") < 1
+        is_computed = ops.logical_or(fast.reshape(mask, (-1,)), is_first)
         computed, indices = fast.pack(is_computed)  # [P], [B S]
-        bias = self._bias(mask)
-        x = self._embed_source(take(fast.reshape(source_ids, (-1,)), computed), computed, length)
-        heads = self._encoder_heads
-        factors = heads.rotary_factors(length)
+        bias, vectors = self._bias(mask), None
+        positions = self._network.source_positions or self._network.source_embedding
+        if positions.position_encoding is not None:
+            vectors = positions.position_vectors(length, self._hidden_dim, 0)
+            vectors = take(vectors, computed % length)
+        x = self._embed(take(fast.reshape(source_ids, (-1,)), computed), weights.source, vectors)
+        tokens = Encoded(x, indices, mask)
+        heads = self._network.encoder_layers[0].self_attention
+        factors = _rotary_factors(heads, length)
         for layer in weights.encoder:
-            attention = layer.self_attention
-            inputs = Encoded(self._sublayer_input(attention, x), indices, mask)
-            projected = self._by_head(inputs, attention.inputs, 3, heads)
-            query, key, value = fast.unstack(projected, 3)
-            query, key = self._rotate(query, factors), self._rotate(key, factors)
-            context = fast.attend(query, key, value, heads.scale, bias)  # [B, N, S, H]
-            context = fast.transpose(context, (0, 2, 1, 3))
-            context = take(fast.reshape(context, (-1, heads.count * heads.size)), computed)
-            x = self._add(attention, x, fast.product(context, *attention.output))
-            x = self._feed_forward(layer.feed_forward, x)
-        return Encoded(self._normalize(x, weights.encoder_norm), indices, mask)
+            x = self._attend_self(layer.self_attention, tokens, heads, factors, bias, computed)
+            tokens = tokens._replace(rows=self._feed_forward(layer.feed_forward, x))
+        return tokens._replace(rows=self._normalize(tokens.rows, weights.encoder_norm))
 
     def init_cache(self, encoded, steps):
         """The cache before the first step.
@@ -236,14 +200,14 @@ class FastNetwork:
         fast, mask = self._fast, encoded.mask
         # An attention without any key returns the mean of the values; it must be zero.
         is_source = ops.cast(ops.any(mask, axis=1), "float32")
-        factors = ops.stack([is_source * self._heads.scale, is_source])
+        factors = ops.stack([is_source * self._heads.head_size**-0.5, is_source])
         factors = fast.reshape(factors, (2, -1, 1, 1, 1))
         cross = [
             self._by_head(encoded, layer.cross_attention.source, 2, self._heads) * factors
             for layer in self._weights.decoder
         ]
         rows = ops.shape(mask)[0] * self._width
-        empty = (fast.empty_cache(rows, self._heads.count, steps, self._heads.size),)
+        empty = (fast.empty_cache(rows, self._heads.num_heads, steps, self._heads.head_size),)
         empty *= len(self._weights.decoder)
         return FastCache(
             keys=empty,
@@ -266,18 +230,23 @@ class FastNetwork:
             Logits `[R, V]` and the cache with the tokens.
         """
         fast, weights = self._fast, self._weights
-        x, factors = self._embed_target(ids, cache.positions, index)
-        scale, cross = self._heads.scale, fast.unstack(cache.cross, 2 * len(weights.decoder))
+        factors = vectors = None
+        if not isinstance(cache.positions, tuple):
+            vectors = fast.gather(cache.positions, index)
+            if self._heads.rotary is not None:
+                factors, vectors = fast.split(vectors, 2, -1), None
+        x = self._embed(ids, weights.target, vectors)
+        cross = fast.unstack(cache.cross, 2 * len(weights.decoder))
+        count, size = self._heads.num_heads, self._heads.head_size
         keys, values = list(cache.keys), list(cache.values)
         for number, layer in enumerate(weights.decoder):
             attention = layer.self_attention
-            query, key, value = self._heads_of_tokens(
-                self._sublayer_input(attention, x), attention.inputs
-            )
+            heads = fast.product(self._sublayer_input(attention, x), *attention.inputs)
+            query, key, value = fast.split(fast.reshape(heads, (-1, 3 * count, 1, size)), 3, 1)
             query, key = self._rotate(query, factors), self._rotate(key, factors)
             keys[number] = fast.extend(keys[number], key, index)
             values[number] = fast.extend(values[number], value, index)
-            context = fast.attend_cache(query, keys[number], values[number], scale, index)
+            context = fast.attend_cache(query, keys[number], values[number], size**-0.5, index)
             x = self._add(attention, x, fast.product(context, *attention.output))
 
             attention = layer.cross_attention
@@ -307,77 +276,45 @@ class FastNetwork:
         indices = ops.arange(sentences * length, dtype="int32")
         is_seen = ops.arange(length)[:, None] >= ops.arange(length)
         causal, bias = ops.where(is_seen, 0.0, MASKED), self._bias(encoded.mask)
-        tokens = Encoded(None, indices, ops.ones_like(target_ids, dtype="bool"))
-        x, factors = self._embed_tokens(fast.reshape(target_ids, (-1,)), indices, length)
+        factors, positions = _rotary_factors(heads, length), self._positions(length)
+        vectors = None
+        if factors is None and not isinstance(positions, tuple):
+            vectors = take(positions, indices % length)
+        x = self._embed(fast.reshape(target_ids, (-1,)), self._weights.target, vectors)
+        tokens = Encoded(x, indices, ops.ones_like(target_ids, dtype="bool"))
         probabilities = []
         for layer in self._weights.decoder:
-            attention = layer.self_attention
-            rows = tokens._replace(rows=self._sublayer_input(attention, x))
-            query, key, value = fast.unstack(self._by_head(rows, attention.inputs, 3, heads), 3)
-            query, key = self._rotate(query, factors), self._rotate(key, factors)
-            x = self._attended(attention, x, query, key, value, causal)
+            x = self._attend_self(layer.self_attention, tokens, heads, factors, causal)
             attention = layer.cross_attention
-            rows = tokens._replace(rows=self._sublayer_input(attention, x))
-            (query,) = fast.unstack(self._by_head(rows, attention.inputs, 1, heads), 1)
+            inputs = tokens._replace(rows=self._sublayer_input(attention, x))
+            (query,) = fast.unstack(self._by_head(inputs, attention.inputs, 1, heads), 1)
             key, value = fast.unstack(self._by_head(encoded, attention.source, 2, heads), 2)
-            scores = ops.matmul(query * heads.scale, ops.transpose(key, (0, 1, 3, 2)))
+            scores = ops.matmul(query * heads.head_size**-0.5, ops.transpose(key, (0, 1, 3, 2)))
             probabilities.append(ops.softmax(scores + bias))
-            x = self._attended(attention, x, query, key, value, bias)
-            x = self._feed_forward(layer.feed_forward, x)
+            x = self._attend(attention, x, query, key, value, bias)
+            tokens = tokens._replace(rows=self._feed_forward(layer.feed_forward, x))
         return ops.stack(probabilities, axis=1)
-
-    def _attended(self, weights, x, query, key, value, bias):
-        """An attention sub-layer after its heads' queries, keys and values `[B, N, T, H]`."""
-        context = self._fast.attend(query, key, value, self._heads.scale, bias)
-        context = self._fast.transpose(context, (0, 2, 1, 3))
-        rows = self._fast.reshape(context, (-1, self._heads.count * self._heads.size))
-        return self._add(weights, x, self._fast.product(rows, *weights.output))
 
     # Embeddings and positions.
 
-    def _embed_tokens(self, ids, indices, length):
-        """Vectors `[B T, D]` of whole sentences of a length, and their rotary factors."""
-        x = self._embed(ids, self._weights.target_table, self._target_embedding)
-        factors, positions = self._heads.rotary_factors(length), self._positions(length)
-        if factors is None and not isinstance(positions, tuple):
-            x = x + take(positions, indices % length)
-        return self._normalize(x, self._weights.target_norm), factors
-
-    def _embed_source(self, ids, computed, length):
-        """Vectors `[P, D]` of the ids `[P]` at the indices `computed` `[P]` of all positions."""
-        x = self._embed(ids, self._weights.source_table, self._source_embedding)
-        if self._source_positions.position_encoding is not None:
-            vectors = self._source_positions.position_vectors(length, self._hidden_dim, 0)
-            x = x + take(vectors, computed % length)
-        return self._normalize(x, self._weights.source_norm)
-
-    def _embed_target(self, ids, positions, index):
-        """Vectors `[R, D]` of ids `[R]` at a position, and its rotary factors or `None`."""
-        x, factors = self._embed(ids, self._weights.target_table, self._target_embedding), None
-        if not isinstance(positions, tuple):
-            position = self._fast.gather(positions, index)
-            if self._heads.rotary is None:
-                x = x + position
-            else:
-                factors = self._fast.split(position, 2)
-        return self._normalize(x, self._weights.target_norm), factors
-
-    def _embed(self, ids, table, embedding):
-        vectors = self._fast.gather(table, ids)
-        return vectors * math.sqrt(embedding.hidden_dim) if embedding.scale else vectors
+    def _embed(self, ids, weights, vectors):
+        """Embeddings `[..., D]` of ids, plus the vectors of their positions, if not `None`."""
+        x = self._fast.gather(weights.table, ids)
+        x = x if weights.scale is None else x * weights.scale
+        return self._normalize(x if vectors is None else x + vectors, weights.norm)
 
     def _positions(self, steps):
         """`FastCache.positions` of at most `steps` tokens."""
-        layer = self._target_positions
+        layer = self._network.target_positions or self._network.target_embedding
         if layer.position_encoding == "learned":
             return ops.convert_to_tensor(layer.position_embeddings)
         if layer.position_encoding is not None:
             return layer.position_vectors(steps, self._hidden_dim, 0)
-        factors = self._heads.rotary_factors(steps)
+        factors = _rotary_factors(self._heads, steps)
         return () if factors is None else ops.concatenate(factors, axis=-1)
 
     def _rotate(self, x, factors):
-        """Queries or keys `[..., H]`, rotated by `rotary_factors` if there are any."""
+        """Queries or keys `[..., H]`, rotated by rotary factors if there are any."""
         if factors is None:
             return x
         cosines, sines = factors
@@ -403,10 +340,23 @@ class FastNetwork:
         is_positive = weights.activation == "relu"
         return self._add(weights, x, self._fast.product(hidden, *weights.output, is_positive))
 
-    def _heads_of_tokens(self, x, linear):
-        """Queries, keys and values `[R, N, 1, H]` of one token per row `[R, D]`."""
-        shape = (-1, 3 * self._heads.count, 1, self._heads.size)
-        return self._fast.split(self._fast.reshape(self._fast.product(x, *linear), shape), 3, 1)
+    def _attend_self(self, weights, tokens, heads, factors, bias, computed=None):
+        """A self-attention sub-layer of whole sentences, whose input is `tokens.rows`."""
+        inputs = tokens._replace(rows=self._sublayer_input(weights, tokens.rows))
+        projected = self._by_head(inputs, weights.inputs, 3, heads)
+        query, key, value = self._fast.unstack(projected, 3)
+        query, key = self._rotate(query, factors), self._rotate(key, factors)
+        return self._attend(weights, tokens.rows, query, key, value, bias, computed)
+
+    def _attend(self, weights, x, query, key, value, bias, computed=None):
+        """An attention sub-layer after its heads' queries, keys and values `[B, N, T, H]`; of rows
+        `computed` `[P]` alone, or all.
+        """
+        fast, (_, heads, _, size) = self._fast, query.shape
+        context = fast.transpose(fast.attend(query, key, value, size**-0.5, bias), (0, 2, 1, 3))
+        rows = fast.reshape(context, (-1, heads * size))
+        rows = rows if computed is None else take(rows, computed)
+        return self._add(weights, x, fast.product(rows, *weights.output))
 
     def _by_head(self, encoded, linear, parts, heads):
         """Source tokens, projected to queries, keys or values: `[parts, B, N, S, H]`.
@@ -416,10 +366,18 @@ class FastNetwork:
         fast = self._fast
         sentences, length = ops.shape(encoded.mask)
         projected = take(fast.product(encoded.rows, *linear), encoded.indices)  # [B S, parts N H]
-        by_head = fast.reshape(projected, (sentences, length, parts, heads.count, heads.size))
-        return fast.transpose(by_head, (2, 0, 3, 1, 4))
+        shape = (sentences, length, parts, heads.num_heads, heads.head_size)
+        return fast.transpose(fast.reshape(projected, shape), (2, 0, 3, 1, 4))
 
     def _bias(self, mask):
         """What is added to scores `[B, N, T, S]`, `[B, 1, 1, S]`."""
         shape = (ops.shape(mask)[0], 1, 1, ops.shape(mask)[1])
         return self._fast.reshape(ops.where(mask, 0.0, MASKED), shape)
+
+
+def _rotary_factors(attention, length):
+    """Cosines and sines `[length, H]` of rotary positions; `None` without them."""
+    if attention.rotary is None:
+        return None
+    positions = ops.arange(length, dtype="int32")
+    return rotary_factors(positions, attention.head_size, **attention.rotary)

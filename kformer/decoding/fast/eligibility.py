@@ -2,25 +2,9 @@
 
 import keras
 
-from kformer.layers import (
-    DecoderLayer,
-    EncoderLayer,
-    FeedForward,
-    MultiHeadAttention,
-    NormalizedPositions,
-    OutputBias,
-    PositionalEmbedding,
-)
+from kformer import layers
 from kformer.models import Transformer
 from kformer.models.config import variants_of
-
-
-def has_fast_ops():
-    """Whether the backend in use gains by the fast decoder.
-
-    JAX compiles the layers themselves to the same, so it has no need of it.
-    """
-    return keras.backend.backend() in ("tensorflow", "torch")
 
 
 def why_not_fast(model):
@@ -36,7 +20,8 @@ def why_not_fast(model):
         A string such as `"decoder_layer_1/cross_attention is an OwnAttention"`, or `None` where the
         fast decoder computes what the model computes and the backend gains by it.
     """
-    if not has_fast_ops():
+    # JAX compiles the layers themselves to the same.
+    if keras.backend.backend() == "jax":
         return f"the backend {keras.backend.backend()} compiles the layers themselves"
     if not isinstance(model, Transformer):
         return f"a {type(model).__name__} is not a Transformer"
@@ -71,19 +56,15 @@ def _foreign_layer(network):
 
 def _kinds(network):
     """Pairs of a layer, or `None`, and the class that the fast decoder knows in its position."""
-    for layers, kind in (
-        (network.encoder_layers, EncoderLayer),
-        (network.decoder_layers, DecoderLayer),
-    ):
-        for layer in layers:
-            yield layer, kind
-            yield layer.self_attention, MultiHeadAttention
-            if kind is DecoderLayer:
-                yield layer.cross_attention, MultiHeadAttention
-            yield layer.feed_forward, FeedForward
-    yield network.source_embedding, PositionalEmbedding
-    yield network.target_embedding, PositionalEmbedding
-    yield network.source_positions, NormalizedPositions
-    yield network.target_positions, NormalizedPositions
-    yield network.output_bias, OutputBias
+    for layer in (*network.encoder_layers, *network.decoder_layers):
+        is_decoder = layer in network.decoder_layers
+        yield layer, layers.DecoderLayer if is_decoder else layers.EncoderLayer
+        yield layer.self_attention, layers.MultiHeadAttention
+        yield getattr(layer, "cross_attention", None), layers.MultiHeadAttention
+        yield layer.feed_forward, layers.FeedForward
+    for embedding in (network.source_embedding, network.target_embedding):
+        yield embedding, layers.PositionalEmbedding
+    for positions in (network.source_positions, network.target_positions):
+        yield positions, layers.NormalizedPositions
+    yield network.output_bias, layers.OutputBias
     yield network.output_projection, keras.layers.Dense

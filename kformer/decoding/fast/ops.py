@@ -12,6 +12,8 @@ of a shortlist, P positions.
 
 import abc
 
+from keras import ops
+
 # int8 products. The largest number of a matrix's column, or of a row of activations, becomes
 # HIGHEST. On a CPU whose products are not exact with 8 bits, that of activations becomes
 # HIGHEST_OF_7_BITS. A product of PROBE_LENGTH numbers finds out which CPU it is.
@@ -24,6 +26,13 @@ class FastOps(abc.ABC):
     A bound weight is whatever `bind`, `bind_kernel`, `bind_table` or `bind_projection` returns for
     a Keras variable. It is passed to the other methods as it is, so a subclass may keep its weights
     in another layout or dtype. Tensors are float32 or int32 tensors of the backend.
+
+    Attributes:
+        split: function of a tensor, a number of parts and an axis: a list of tensors of equal size.
+        unstack: function of a tensor and the size of its first axis: a list of the tensors along
+            it, without it.
+        reshape: function of a tensor and a shape.
+        transpose: function of a tensor and its axes in another order.
     """
 
     @property
@@ -48,9 +57,8 @@ class FastOps(abc.ABC):
         """
         return None
 
-    @abc.abstractmethod
     def bind(self, variable, factors=None):
-        """Binds a vector: a bias, or gamma or beta of a norm.
+        """Binds a vector: a bias, or gamma or beta of a norm; as it is by default.
 
         Args:
             variable: Keras variable.
@@ -59,6 +67,7 @@ class FastOps(abc.ABC):
         Returns:
             A bound weight.
         """
+        return variable.value
 
     def bind_kernel(self, variable, factors=None):
         """Binds the matrix `[I, O]` of a `product`; as `bind` by default.
@@ -175,7 +184,6 @@ class FastOps(abc.ABC):
             `[B, N, Q, H]`.
         """
 
-    @abc.abstractmethod
     def empty_cache(self, rows, heads, steps, head_dim):
         """Keys or values of no token yet.
 
@@ -185,8 +193,9 @@ class FastOps(abc.ABC):
             steps: int or scalar tensor. The most tokens that will come.
 
         Returns:
-            `[R, N, 0, H]`, or `[R, N, steps, H]` where shapes are static.
+            `[R, N, 0, H]`, the default, or `[R, N, steps, H]` where shapes are static.
         """
+        return ops.zeros((rows, heads, 0, head_dim), dtype="float32")
 
     @abc.abstractmethod
     def extend(self, cache, new, index):
@@ -215,7 +224,6 @@ class FastOps(abc.ABC):
             `[R, N H]`.
         """
 
-    @abc.abstractmethod
     def arrange_source(self, parts, width):
         """Keys and values of the source, arranged for `attend_source`.
 
@@ -224,8 +232,10 @@ class FastOps(abc.ABC):
             width: int. K.
 
         Returns:
-            A tensor with the first two axes of `parts`; `unstack` and `select` rely on these.
+            A tensor with the first two axes of `parts`; `unstack` and `select` rely on these. The
+            parts by default.
         """
+        return parts
 
     @abc.abstractmethod
     def attend_source(self, query, key, value, bias, width):
@@ -267,19 +277,3 @@ class FastOps(abc.ABC):
             The indices of the `True` entries, int32 `[P]`; and for each entry the index, among
             these, of the last one up to it, int32 `[B S]`.
         """
-
-    @abc.abstractmethod
-    def split(self, x, parts, axis=-1):
-        """A list of `parts` (int) tensors of equal size along an axis."""
-
-    @abc.abstractmethod
-    def unstack(self, x, parts):
-        """A list of the `parts` (int) tensors along the first axis, without it."""
-
-    @abc.abstractmethod
-    def reshape(self, x, shape):
-        """`x` in another shape."""
-
-    @abc.abstractmethod
-    def transpose(self, x, axes):
-        """`x` with its axes in another order."""

@@ -22,15 +22,16 @@ NO_INT8_PRODUCTS = (
 
 
 def stored_ops(dtype):
-    """The operations of one export.
+    """The operations of one export, or of searches in Python.
 
     Args:
-        dtype: str. One of `DTYPES`.
+        dtype: str or `None`. One of `DTYPES`; `None` stores nothing.
 
     Returns:
-        `StoredOps`, `Bfloat16Ops` or `Int8Ops`.
+        `TensorFlowOps`, `StoredOps`, `Bfloat16Ops` or `Int8Ops`.
     """
-    return {"float32": StoredOps, "bfloat16": Bfloat16Ops, "int8": Int8Ops}[dtype]()
+    kinds = {"float32": StoredOps, "bfloat16": Bfloat16Ops, "int8": Int8Ops}
+    return kinds.get(dtype, TensorFlowOps)()
 
 
 def has_int8_products():
@@ -75,9 +76,8 @@ class StoredOps(TensorFlowOps):
         key = (id(variable), name or convert.__name__)
         if key not in self._stored:
             with self._tf.init_scope():  # outside of the graph that is being traced
-                self._stored[key] = self._tf.Variable(
-                    convert(self._tf.convert_to_tensor(variable.value)), trainable=False
-                )
+                value = convert(self._tf.convert_to_tensor(variable.value))
+                self._stored[key] = self._tf.Variable(value, trainable=False)
         return self._stored[key]
 
     def bind_projection(self, variable, is_table, tokens=None, factors=None):
@@ -85,14 +85,9 @@ class StoredOps(TensorFlowOps):
             return self._columns(matrix, is_table, tokens)
 
         if tokens is not None:
-            return self.store(variable, shortlist, shortlist_name(tokens))
-        return self.store(variable, self._tf.transpose) if is_table else self.bind(variable)
-
-    def begin_projection(self, projection):
-        return ()
-
-    def project(self, x, projection, carried, bias=None):
-        return self._large_product(x, projection, bias)
+            return self.store(variable, shortlist, shortlist_name(tokens)), False
+        kernel = self.store(variable, self._tf.transpose) if is_table else self.bind(variable)
+        return kernel, False
 
 
 class XlaOps(StoredOps):
@@ -148,15 +143,16 @@ class Bfloat16Ops(StoredOps):
         return self.store(variable, self._transposed)
 
     def bind_table(self, variable):
-        return self.store(variable, self._rounded)
+        tf = self._tf
+        return self.store(variable, lambda table: tf.cast(table, tf.bfloat16), "rounded")
 
     def bind_projection(self, variable, is_table, tokens=None, factors=None):
         def shortlist(matrix):
             return self._transposed(self._columns(matrix, is_table, tokens))
 
         if tokens is not None:
-            return self.store(variable, shortlist, shortlist_name(tokens))
-        return self.bind_table(variable) if is_table else self.bind_kernel(variable)
+            return self.store(variable, shortlist, shortlist_name(tokens)), False
+        return self.bind_table(variable) if is_table else self.bind_kernel(variable), False
 
     def product(self, x, kernel, bias=None, is_positive=False):
         return self._large_product(x, kernel, bias)
@@ -171,9 +167,6 @@ class Bfloat16Ops(StoredOps):
 
     def _transposed(self, matrix):
         return self._tf.cast(self._tf.transpose(matrix), self._tf.bfloat16)
-
-    def _rounded(self, table):
-        return self._tf.cast(table, self._tf.bfloat16)
 
 
 class Int8Matrix(NamedTuple):
@@ -235,15 +228,12 @@ class Int8Ops(SmoothedOps, StoredOps):
 
     def bind_projection(self, variable, is_table, tokens=None, factors=None):
         if tokens is None:
-            return self._matrix(variable, is_table, _rows_times(factors))
+            return self._matrix(variable, is_table, _rows_times(factors)), False
 
         def shortlist(matrix):
             return self._columns(_rows_times(factors)(matrix), is_table, tokens)
 
-        return self._matrix(variable, False, shortlist, shortlist_name(tokens))
-
-    def project(self, x, projection, carried, bias=None):
-        return self.product(x, projection, bias)
+        return self._matrix(variable, False, shortlist, shortlist_name(tokens)), False
 
     def product(self, x, kernel, bias=None, is_positive=False):
         tf, levels = self._tf, self.levels()
@@ -258,6 +248,8 @@ class Int8Ops(SmoothedOps, StoredOps):
         y = self._byte_product(x, kernel, sums, levels.range) * (largest * unit)
         return y if bias is None else tf.nn.bias_add(y, bias)
 
+    _large_product = product
+
     # Attention in float64 where float32 would depend on the other texts: a last bit of activations
     # is another byte now and then, and a word may be another one.
 
@@ -265,10 +257,8 @@ class Int8Ops(SmoothedOps, StoredOps):
         # oneDNN has one kernel for the product of one text, and another one for several.
         tf = self._tf
         query, key, value, bias = (tf.cast(x, tf.float64) for x in (query, key, value, bias))
-        context = tf.matmul(
-            tf.nn.softmax(tf.matmul(query * scale, key, transpose_b=True) + bias), value
-        )
-        return tf.cast(context, tf.float32)
+        weights = tf.nn.softmax(tf.matmul(query * scale, key, transpose_b=True) + bias)
+        return tf.cast(tf.matmul(weights, value), tf.float32)
 
     def _softmax(self, scores):
         # Eigen computes exponentials eight at a time, and what is left over one by one.

@@ -14,11 +14,10 @@ class TensorFlowOps(FastOps):
         import tensorflow as tf
 
         self._tf = tf
+        self.split, self.unstack = tf.split, tf.unstack
+        self.reshape, self.transpose = tf.reshape, tf.transpose
 
     # Weights.
-
-    def bind(self, variable, factors=None):
-        return variable.value
 
     def bind_projection(self, variable, is_table, tokens=None, factors=None):
         if tokens is None:
@@ -52,12 +51,7 @@ class TensorFlowOps(FastOps):
         return y if bias is None else self._tf.nn.bias_add(y, bias)
 
     def activate(self, x, name):
-        tf = self._tf
-        return {
-            "relu": tf.nn.relu,
-            "gelu": lambda x: tf.nn.gelu(x, approximate=False),
-            "silu": tf.nn.silu,
-        }[name](x)
+        return getattr(self._tf.nn, name)(x)
 
     def layer_norm(self, x, gamma, beta, epsilon):
         tf = self._tf
@@ -78,9 +72,6 @@ class TensorFlowOps(FastOps):
         tf = self._tf
         scores = tf.matmul(query * scale, key, transpose_b=True)
         return tf.matmul(self._softmax(scores + bias), value)
-
-    def empty_cache(self, rows, heads, steps, head_dim):
-        return self._tf.zeros((rows, heads, 0, head_dim))
 
     def extend(self, cache, new, index):
         return self._tf.concat([cache, new], 2)
@@ -129,15 +120,3 @@ class TensorFlowOps(FastOps):
     def pack(self, mask):
         tf = self._tf
         return tf.cast(tf.where(mask)[:, 0], tf.int32), tf.cumsum(tf.cast(mask, tf.int32)) - 1
-
-    def split(self, x, parts, axis=-1):
-        return self._tf.split(x, parts, axis=axis)
-
-    def unstack(self, x, parts):
-        return self._tf.unstack(x, parts)
-
-    def reshape(self, x, shape):
-        return self._tf.reshape(x, shape)
-
-    def transpose(self, x, axes):
-        return self._tf.transpose(x, axes)

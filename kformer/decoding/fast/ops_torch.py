@@ -1,7 +1,5 @@
 """The operations of the fast decoder on PyTorch."""
 
-import keras
-
 from kformer.decoding.fast.ops import FastOps
 
 
@@ -12,11 +10,10 @@ class TorchOps(FastOps):
         import torch
 
         self._torch, self._functional = torch, torch.nn.functional
+        self.split, self.unstack = torch.chunk, lambda x, parts: x.unbind(0)
+        self.reshape, self.transpose = lambda x, shape: x.reshape(shape), torch.permute
 
     # Weights.
-
-    def bind(self, variable, factors=None):
-        return variable.value
 
     def bind_projection(self, variable, is_table, tokens=None, factors=None):
         if tokens is not None:
@@ -43,12 +40,8 @@ class TorchOps(FastOps):
     # Attention.
 
     def attend(self, query, key, value, scale, bias):
-        return self._functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, scale=scale
-        )
-
-    def empty_cache(self, rows, heads, steps, head_dim):
-        return keras.ops.zeros((rows, heads, 0, head_dim), dtype="float32")
+        attention = self._functional.scaled_dot_product_attention
+        return attention(query, key, value, attn_mask=bias, scale=scale)
 
     def extend(self, cache, new, index):
         return self._torch.cat([cache, new], 2)
@@ -56,9 +49,6 @@ class TorchOps(FastOps):
     def attend_cache(self, query, key, value, scale, index):
         context = self._functional.scaled_dot_product_attention(query, key, value, scale=scale)
         return context.reshape(len(query), -1)
-
-    def arrange_source(self, parts, width):
-        return parts
 
     def attend_source(self, query, key, value, bias, width):
         sentences, heads, _, head_dim = key.shape
@@ -78,15 +68,3 @@ class TorchOps(FastOps):
     def pack(self, mask):
         int32 = self._torch.int32
         return mask.nonzero()[:, 0].to(int32), mask.cumsum(0, dtype=int32) - 1
-
-    def split(self, x, parts, axis=-1):
-        return x.chunk(parts, axis)
-
-    def unstack(self, x, parts):
-        return x.unbind(0)
-
-    def reshape(self, x, shape):
-        return x.reshape(shape)
-
-    def transpose(self, x, axes):
-        return x.permute(axes)

@@ -27,16 +27,13 @@ class StoredTorchOps(TorchOps):
     def bind(self, variable, factors=None):
         if factors is None:
             return super().bind(variable)
-        return self._store(id(variable), lambda: variable.value / self._tensor(factors))
+        return self._store(id(variable), lambda: variable.value / self._torch.from_numpy(factors))
 
     def bind_kernel(self, variable, factors=None):
         def matrix():
             return self._rows_times(variable.value, factors).T
 
         return self._store(id(variable), lambda: self.convert(matrix().contiguous()))
-
-    def bind_table(self, variable):
-        return variable.value
 
     def bind_projection(self, variable, is_table, tokens=None, factors=None):
         def matrix():
@@ -50,10 +47,7 @@ class StoredTorchOps(TorchOps):
         return self._store(key, lambda: self.convert(matrix().contiguous()), stored)
 
     def _rows_times(self, matrix, factors):
-        return matrix if factors is None else matrix * self._tensor(factors)[:, None]
-
-    def _tensor(self, factors):
-        return self._torch.from_numpy(factors)
+        return matrix if factors is None else matrix * self._torch.from_numpy(factors)[:, None]
 
     def _store(self, key, make, stored=None):
         stored = self._stored if stored is None else stored

@@ -29,11 +29,9 @@ class SmoothedOps:
 
     def smoothing(self, norm, kernels):
         if id(norm) not in self._factors:
-            self._factors[id(norm)] = smoothing_factors(
-                ops.convert_to_numpy(norm.gamma),
-                ops.convert_to_numpy(norm.beta),
-                [ops.convert_to_numpy(kernel) for kernel in kernels],
-            )
+            arrays = map(ops.convert_to_numpy, (norm.gamma, norm.beta, *kernels))
+            gamma, beta, *matrices = arrays
+            self._factors[id(norm)] = smoothing_factors(gamma, beta, matrices)
         return self._factors[id(norm)]
 
 

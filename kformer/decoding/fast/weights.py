@@ -1,5 +1,6 @@
 """The weights of a `Transformer` as the fast decoder uses them, bound by a `FastOps`."""
 
+import math
 from typing import Any, NamedTuple
 
 
@@ -21,47 +22,46 @@ class Norm(NamedTuple):
 class Attention(NamedTuple):
     """The weights of an attention."""
 
-    inputs: Linear  # of queries, keys and values; in a cross-attention of the queries alone
-    source: Any  # Linear, of a cross-attention's keys and values; `None` in a self-attention
-    output: Linear
     norm: Norm
+    inputs: Linear  # of queries, keys and values; in a cross-attention of the queries alone
+    output: Linear
+    source: Any = None  # Linear, of a cross-attention's keys and values
 
 
 class FeedForwardWeights(NamedTuple):
     """The weights of a feed-forward network."""
 
+    norm: Norm
     intermediate: Linear
     output: Linear
     activation: str
-    norm: Norm
 
 
-class EncoderWeights(NamedTuple):
-    """The weights of an encoder layer."""
+class LayerWeights(NamedTuple):
+    """The weights of an encoder or decoder layer."""
 
     self_attention: Attention
     feed_forward: FeedForwardWeights
+    cross_attention: Any = None  # Attention, in a decoder
 
 
-class DecoderWeights(NamedTuple):
-    """The weights of a decoder layer."""
+class Embeddings(NamedTuple):
+    """The weights of a side's embeddings."""
 
-    self_attention: Attention
-    cross_attention: Attention
-    feed_forward: FeedForwardWeights
+    table: Any  # what `bind_table` returns
+    scale: Any  # float, or `None`
+    norm: Any  # Norm, or `None`
 
 
 class Weights(NamedTuple):
     """All weights of a network. A norm that the network lacks is `None`."""
 
-    encoder: list  # of EncoderWeights
-    decoder: list  # of DecoderWeights
+    encoder: list  # of LayerWeights
+    decoder: list  # of LayerWeights
     encoder_norm: Any  # Norm, after the last layer
     decoder_norm: Any
-    source_norm: Any  # Norm, of the embeddings
-    target_norm: Any
-    source_table: Any  # what `bind_table` returns
-    target_table: Any
+    source: Embeddings
+    target: Embeddings
     projection: Any  # what `bind_projection` returns
     output_bias: Any  # [V], or [C] with a shortlist, or `None`
 
@@ -86,34 +86,23 @@ def bind_weights(network, fast, shortlist=None):
     if not is_table:
         output_factors = _smoothing(network.decoder.norm, [projection.kernel], fast)
     return Weights(
-        encoder=[
-            EncoderWeights(
-                _attention(layer, layer.self_attention, layer.self_attention_norm, fast),
-                _feed_forward(layer, fast),
-            )
-            for layer in network.encoder_layers
-        ],
-        decoder=[
-            DecoderWeights(
-                _attention(layer, layer.self_attention, layer.self_attention_norm, fast),
-                _attention(
-                    layer, layer.cross_attention, layer.cross_attention_norm, fast, source_factors
-                ),
-                _feed_forward(layer, fast),
-            )
-            for layer in network.decoder_layers
-        ],
+        encoder=[_layer(layer, fast) for layer in network.encoder_layers],
+        decoder=[_layer(layer, fast, source_factors) for layer in network.decoder_layers],
         encoder_norm=_norm(network.encoder.norm, fast, source_factors),
         decoder_norm=_norm(network.decoder.norm, fast, output_factors),
-        source_norm=network.source_positions and _norm(network.source_positions.norm, fast),
-        target_norm=network.target_positions and _norm(network.target_positions.norm, fast),
-        source_table=fast.bind_table(network.source_embedding.embeddings),
-        target_table=fast.bind_table(table),
+        source=_embeddings(network.source_embedding, network.source_positions, fast),
+        target=_embeddings(network.target_embedding, network.target_positions, fast),
         projection=fast.bind_projection(
             table if is_table else projection.kernel, is_table, shortlist, output_factors
         ),
         output_bias=output_bias,
     )
+
+
+def _embeddings(embedding, positions, fast):
+    scale = math.sqrt(embedding.hidden_dim) if embedding.scale else None
+    norm = positions and _norm(positions.norm, fast)
+    return Embeddings(fast.bind_table(embedding.embeddings), scale, norm)
 
 
 def _linear(kernel, bias, fast, factors=None):
@@ -130,28 +119,25 @@ def _smoothing(norm, kernels, fast):
     return None if norm is None else fast.smoothing(norm, kernels)
 
 
-def _norm_and_inputs(layer, norm, kernel, bias, fast):
-    """A sub-layer's norm, and the product that reads its input."""
-    # A norm after the sub-layer also feeds the residual connection, which must stay as it is.
-    factors = _smoothing(norm, [kernel], fast) if layer.normalize_first else None
-    return _norm(norm, fast, factors), _linear(kernel, bias, fast, factors)
+def _layer(layer, fast, source_factors=None):
+    def norm_and_inputs(norm, kernel, bias):
+        # A norm after the sub-layer also feeds the residual connection, which must stay as it is.
+        factors = _smoothing(norm, [kernel], fast) if layer.normalize_first else None
+        return _norm(norm, fast, factors), _linear(kernel, bias, fast, factors)
 
-
-def _attention(layer, attention, norm, fast, source_factors=None):
-    if attention.is_self_attention:
-        kernel, bias = attention.query_key_value_kernel, attention.query_key_value_bias
-    else:
-        kernel, bias = attention.query_kernel, attention.query_bias
-    norm, inputs = _norm_and_inputs(layer, norm, kernel, bias, fast)
-    source = None
-    if not attention.is_self_attention:
-        source = _linear(attention.key_value_kernel, attention.key_value_bias, fast, source_factors)
+    attention, cross = layer.self_attention, getattr(layer, "cross_attention", None)
+    inputs = attention.query_key_value_kernel, attention.query_key_value_bias
     output = _linear(attention.output_kernel, attention.output_bias, fast)
-    return Attention(inputs, source, output, norm)
-
-
-def _feed_forward(layer, fast):
+    self_attention = Attention(*norm_and_inputs(layer.self_attention_norm, *inputs), output)
+    cross_attention = cross and Attention(
+        *norm_and_inputs(layer.cross_attention_norm, cross.query_kernel, cross.query_bias),
+        source=_linear(cross.key_value_kernel, cross.key_value_bias, fast, source_factors),
+        output=_linear(cross.output_kernel, cross.output_bias, fast),
+    )
     inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
-    norm, inputs = _norm_and_inputs(layer, layer.feed_forward_norm, inner.kernel, inner.bias, fast)
-    output = _linear(outer.kernel, outer.bias, fast)
-    return FeedForwardWeights(inputs, output, layer.feed_forward.activation, norm)
+    feed_forward = FeedForwardWeights(
+        *norm_and_inputs(layer.feed_forward_norm, inner.kernel, inner.bias),
+        _linear(outer.kernel, outer.bias, fast),
+        layer.feed_forward.activation,
+    )
+    return LayerWeights(self_attention, feed_forward, cross_attention)

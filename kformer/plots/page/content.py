@@ -78,15 +78,7 @@ def line_entry(source, texts, scores, truncated=False, terms=()):
         "source": source,
         "hypotheses": hypotheses,
         "truncated": bool(truncated),
-        "terms": [
-            {
-                "source": use.source,
-                "target": "|".join(use.target) or use.source,
-                "found": use.found,
-                "used": use.used,
-            }
-            for use in terms
-        ],
+        "terms": [{**vars(use), "target": "|".join(use.target) or use.source} for use in terms],
         # Hypotheses of other tokens and the same text part nowhere that a reader sees.
         "tree": tree_of(texts) if len(set(texts)) > 1 else None,
     }
@@ -116,16 +108,16 @@ def _map_entry(kind, weights, rows, columns):
     averaged = weights.size > MOST_WEIGHTS
     if averaged:
         weights = weights.mean(axis=1, keepdims=True)
-    entry = {
+    weights_65535ths = None
+    if weights.size <= MOST_WEIGHTS:
+        numbers = np.round(np.clip(weights, 0, 1) * 65535).astype("<u2")
+        weights_65535ths = base64.b64encode(numbers.tobytes()).decode("ascii")
+    return {
         "kind": kind,
         "rows": rows,
         "columns": columns,
         "layers": weights.shape[0],
         "heads": weights.shape[1],
         "averaged": averaged,
-        "weights": None,
+        "weights": weights_65535ths,
     }
-    if weights.size <= MOST_WEIGHTS:
-        numbers = np.round(np.clip(weights, 0, 1) * 65535).astype("<u2")
-        entry["weights"] = base64.b64encode(numbers.tobytes()).decode("ascii")
-    return entry

@@ -69,13 +69,9 @@ def standalone_page(reply, attention, title):
             scripts.append(asset(match["script"]).decode("utf-8"))
             return ""
         if match[0] == "</body>":
-            return "".join(
-                [
-                    f'<script type="application/json" id="data">{data}</script>\n',
-                    *(f"<script>{script}</script>\n" for script in scripts),
-                    match[0],
-                ]
-            )
+            blocks = [f'<script type="application/json" id="data">{data}</script>\n']
+            blocks += [f"<script>{script}</script>\n" for script in scripts]
+            return "".join([*blocks, match[0]])
         if match[0].startswith("<title>"):
             return f"<title>{html.escape(title)}</title>"
         return ""  # The icon.

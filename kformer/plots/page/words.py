@@ -1,5 +1,6 @@
 """Words, for the eye: tokens that form a word, and texts cut where hypotheses may part."""
 
+import codecs
 import re
 import unicodedata
 
@@ -36,9 +37,8 @@ def words_of(tokens):
         text = text.replace(SPACE_SIGN, " ").strip()
         joins = is_open and not has_space
         if joins and words[-1]["text"] and text:
-            joins = not (
-                is_of(words[-1]["text"][-1], _WITHOUT_SPACES) or is_of(text[0], _WITHOUT_SPACES)
-            )
+            border = (words[-1]["text"][-1], text[0])
+            joins = not any(is_of(character, _WITHOUT_SPACES) for character in border)
         if joins:
             words[-1]["text"] += text
             words[-1]["tokens"] += indices
@@ -51,26 +51,19 @@ def words_of(tokens):
 def _characters_of(tokens):
     """(text, indices of tokens) of each token, or of bytes that are a character together; the text
     of a special token is `None`."""
-    pending, indices = b"", []
+    decode, indices = codecs.getincrementaldecoder("utf-8")("replace").decode, []
     for index, token in enumerate(tokens):
         byte = _BYTE.fullmatch(token)
-        if byte is None:
-            if pending:
-                yield pending.decode("utf-8", "replace"), indices
-                pending, indices = b"", []
+        text = decode(bytes.fromhex(byte[1])) if byte else decode(b"", True)
+        if byte:
+            indices.append(index)
+        if text:
+            yield text, indices
+            indices = []
+        if not byte:
             yield (None if _SPECIAL.fullmatch(token) else token), [index]
-            continue
-        pending += bytes([int(byte[1], 16)])
-        indices.append(index)
-        try:
-            yield pending.decode("utf-8"), indices
-        except UnicodeDecodeError:
-            if len(pending) < 4:
-                continue
-            yield pending.decode("utf-8", "replace"), indices
-        pending, indices = b"", []
-    if pending:
-        yield pending.decode("utf-8", "replace"), indices
+    if text := decode(b"", True):
+        yield text, indices
 
 
 def units_of(text):

@@ -9,7 +9,7 @@ from keras import ops
 
 import kformer
 from kformer.decoding.fast.decoder import FastNetwork, backend_ops
-from kformer.decoding.fast.eligibility import has_fast_ops, why_not_fast
+from kformer.decoding.fast.eligibility import why_not_fast
 from kformer.decoding.fast.ops import FastOps
 from kformer.layers.feed_forward import ACTIVATIONS
 from kformer.layers.positional_embedding import POSITION_ENCODINGS
@@ -85,7 +85,9 @@ WITHOUT_EFFECT = {
     *("start_id", "end_id"),  # of the search
     *("relative_buckets", "relative_max_distance"),  # of the positions "t5"
 }
-pytestmark = pytest.mark.skipif(not has_fast_ops(), reason="this backend compiles the layers")
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="this backend compiles the layers"
+)
 
 
 def transformer(**options):
@@ -205,5 +207,5 @@ def test_every_encoding_and_activation_is_compared_or_refused():
 
 def test_every_operation_is_implemented():
     """Each backend has all abstract methods; the forms of an export inherit TensorFlow's."""
-    assert len(FastOps.__abstractmethods__) >= 17
+    assert len(FastOps.__abstractmethods__) >= 15
     assert not type(backend_ops()).__abstractmethods__
