@@ -103,9 +103,7 @@ def distill(
             "backward, closest and keep_original need the target side of the training text."
         )
     if round_trips and not all(teachers):
-        raise ValueError(
-            "round_trips go back and forth: give teachers of both directions (see backward)."
-        )
+        raise ValueError("round_trips go back and forth: give teachers of both directions.")
     options = {"beam_size": 5, "batch_size": batch_size, **options}
     if closest:
         options["n_best"] = options["beam_size"]

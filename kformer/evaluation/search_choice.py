@@ -142,14 +142,14 @@ def choose_search(
     penalty, texts, bleu = _MIDDLE, by_penalty[middle], scores[middle]
     candidate = _candidate(scores)
     if candidate != middle and is_better(by_penalty[candidate], texts, references, tokenize):
-        new_texts = _texts(search(length_penalty=LENGTH_PENALTIES[candidate]))
+        new_texts = [each.text for each in search(length_penalty=LENGTH_PENALTIES[candidate])]
         if is_better(new_texts, texts, references, tokenize):
             penalty = LENGTH_PENALTIES[candidate]
             bleu = corpus_bleu(new_texts, references, tokenize)
     options = dataclasses.replace(before, length_penalty=penalty)
     if lengths is not None:
         limits = dict(zip(("length_ratio", "length_offset"), length_limits(*lengths), strict=True))
-        new_texts = _texts(search(length_penalty=penalty, **limits))
+        new_texts = [each.text for each in search(length_penalty=penalty, **limits)]
         limited = corpus_bleu(new_texts, references, tokenize)
         if limited >= bleu:
             options, bleu = dataclasses.replace(options, **limits), limited
@@ -162,10 +162,6 @@ def choose_search(
         f"{before.length_penalty:g})"
     )
     return SearchChoice(options, bleu, default_bleu, reason)
-
-
-def _texts(translations):
-    return [translation.text for translation in translations]
 
 
 def _candidate(scores):

@@ -67,11 +67,8 @@ class AttentionMaps:
             ValueError: the kind is unknown.
         """
         check_choice("The kind of attention", kind, KINDS)
-        queries, keys = {
-            "encoder": (self.source, self.source),
-            "decoder": (self.target, self.read),
-            "cross": (self.target, self.source),
-        }[kind]
+        queries = self.source if kind == "encoder" else self.target
+        keys = self.read if kind == "decoder" else self.source
         return getattr(self, kind), queries, keys
 
 

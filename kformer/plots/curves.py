@@ -54,13 +54,11 @@ def plot_training(runs, names=None, metrics=None):
     grid = figure.subplots(1, len(plotted), squeeze=False)[0]
     for axes, metric in zip(grid, plotted, strict=True):
         for color, name, history in zip(COLORS * len(runs), names, histories, strict=False):
-            for key, style, label in (
-                (metric, ":", f"{name}, training"),
-                (f"val_{metric}", "-", f"{name}, validation"),
-            ):
+            curves = ((metric, ":", "training"), (f"val_{metric}", "-", "validation"))
+            for key, style, part in curves:
                 if key in history:
                     line = _thinned(*history[key])
-                    axes.plot(*line, style, color=color, label=label, linewidth=1.4)
+                    axes.plot(*line, style, color=color, label=f"{name}, {part}", linewidth=1.4)
         axes.set(xlabel="step" if not isinstance(runs[0], dict) else "epoch", title=metric)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(prop={"family": font_families(names), "size": 7}, frameon=False)

@@ -44,13 +44,13 @@ class Alternatives:
         count = check_whole("alternatives", count)
         if options.sampling:
             raise ValueError("alternatives are searched for, not sampled: leave sampling out.")
-        batch_size, batch_tokens, first_index, progress = batching
+        *sizes, progress = batching
         rows, truncated = self._search.source_rows(texts, options)
         ways = [[] for _ in texts]  # Of each text pairs of a token and its log-probability.
         filled = [i for i, row in enumerate(rows) if row]
         constraints.check_fit(filled, options, more=1)
-        for start in range(0, len(filled), batch_size):
-            batch = filled[start : start + batch_size]
+        for start in range(0, len(filled), sizes[0]):
+            batch = filled[start : start + sizes[0]]
             prefixes = [[*options.prefix_ids, *constraints.prefix(i)] for i in batch]
             logits = self._next_logits([rows[i] for i in batch], prefixes)
             for i, prefix, row in zip(batch, prefixes, logits, strict=True):
@@ -59,15 +59,9 @@ class Alternatives:
                 ways[i] = [(int(j), float(scores[j])) for j in best if np.isfinite(values[j])]
         end_id = self._model.end_id
         branches = [(i, token) for i in filled for token, _ in ways[i] if token != end_id]
-        continued = self._search(
-            [texts[i] for i, _ in branches],
-            constraints.extended(branches),
-            options,
-            batch_size,
-            batch_tokens,
-            first_index,
-            None if progress is None else lambda done: progress(done // count),
-        )
+        inputs = [texts[i] for i, _ in branches], constraints.extended(branches)
+        advance = None if progress is None else lambda done: progress(done // count)
+        continued = self._search(*inputs, options, *sizes, advance)
         continued = dict(zip(branches, continued, strict=True))
         results = []
         for i, was_cut in enumerate(truncated):

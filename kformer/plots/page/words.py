@@ -52,7 +52,7 @@ def _characters_of(tokens):
     """(text, indices of tokens) of each token, or of bytes that are a character together; the text
     of a special token is `None`."""
     decode, indices = codecs.getincrementaldecoder("utf-8")("replace").decode, []
-    for index, token in enumerate(tokens):
+    for index, token in enumerate([*tokens, ""]):  # The last one ends bytes that are no character.
         byte = _BYTE.fullmatch(token)
         text = decode(bytes.fromhex(byte[1])) if byte else decode(b"", True)
         if byte:
@@ -60,10 +60,8 @@ def _characters_of(tokens):
         if text:
             yield text, indices
             indices = []
-        if not byte:
+        if token and not byte:
             yield (None if _SPECIAL.fullmatch(token) else token), [index]
-    if text := decode(b"", True):
-        yield text, indices
 
 
 def units_of(text):
