@@ -207,5 +207,5 @@ def test_every_encoding_and_activation_is_compared_or_refused():
 
 def test_every_operation_is_implemented():
     """Each backend has all abstract methods; the forms of an export inherit TensorFlow's."""
-    assert len(FastOps.__abstractmethods__) >= 15
+    assert len(FastOps.__abstractmethods__) >= 12
     assert not type(backend_ops()).__abstractmethods__
