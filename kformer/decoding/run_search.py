@@ -174,4 +174,6 @@ def _check_rows(rows, options):
         is_so = "the search samples: search by a beam" if options.sampling else is_so
         raise ValueError(f"Terms that must occur need a beam, but {is_so}.")
     if options.shortlist:
-        raise ValueError("A search over a shortlist takes no terms or prefixes: leave it out.")
+        raise ValueError(
+            "A search over a shortlist takes no terms or prefixes: leave the shortlist out."
+        )

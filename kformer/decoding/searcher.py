@@ -36,7 +36,9 @@ def check_options(model, options):
                 "give ids of that vocabulary."
             )
     if model.end_id in options.prefix_ids:
-        raise ValueError(f"prefix_ids holds {model.end_id}, the end token, which nothing follows.")
+        raise ValueError(
+            f"prefix_ids holds {model.end_id}, the end token, which nothing follows; leave it out."
+        )
     # Beyond its table a learned position has no vector: the backends would fail with an obscure
     # error, or go on with NaN.
     models = getattr(model, "models", [model])
