@@ -2,20 +2,28 @@
 
 The library takes any bytes of the right length, and what is in its cache at all. So every file is
 verified here, cached ones included: the name of a file in the cache is the digest of its content,
-SHA-256 for large files and git's for small ones.
+SHA-256 for large files and git's for small ones. The hub itself may lie, as a mirror in
+`HF_ENDPOINT` can: its answers are checked before they become paths.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
 import re
+import threading
 
+from kformer.utils.checks import shown
 from kformer_options.model_folders import check_hub
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # What a translation model's folder is read from; other files stay at the hub.
-_SMALL = re.compile(r"[^/]*\.(json|model|spm|bpe)|vocab[^/]*|merges\.txt")
+_SMALL = re.compile(r"[\w.-]{1,100}\.(json|model|spm|bpe)|vocab[\w.-]{0,100}|merges\.txt", re.A)
 _MOST_FILES = 1000
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+# The library's function is replaced for all threads.
+_CHECKING = threading.Lock()
 
 
 class HubFolder:
@@ -47,18 +55,21 @@ def fetch(name, revision=None):
     Raises:
         FileNotFoundError: the hub has no such model or revision, or it is not in the cache while
             the hub cannot be reached.
-        OSError: a download failed.
+        OSError: a download failed, or the hub's answers are none that a model hub gives.
         ValueError: a file has other content than its digest says.
         ImportError: huggingface_hub is not installed.
     """
     check_hub(name)
     import huggingface_hub
-    from huggingface_hub import errors
+    from huggingface_hub import errors, file_download
 
     revision = revision or "main"
     try:
-        files = _listed(huggingface_hub, name, revision)
-        paths = [huggingface_hub.hf_hub_download(name, file, revision=revision) for file in files]
+        commit, files = _listed(huggingface_hub, name, revision)
+        with _checked_answers(file_download):
+            paths = [
+                huggingface_hub.hf_hub_download(name, each, revision=revision) for each in files
+            ]
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         is_revision = isinstance(error, errors.RevisionNotFoundError)
         what = f"revision {revision} of" if is_revision else "model"
@@ -70,15 +81,22 @@ def fetch(name, revision=None):
         raise
     except errors.HfHubHTTPError as error:
         raise OSError(f"The hub did not give {name}: {_first_line(error)}") from None
-    # Of the HTTP client, whose package differs between the library's versions.
-    except (OSError, *errors.HfHubHTTPError.__bases__) as error:
+    except Exception as error:
+        # Of the HTTP client, whose package differs between the library's versions.
+        is_broken = isinstance(error, (OSError, *errors.HfHubHTTPError.__bases__))
+        if is_broken and not isinstance(error, errors.FileMetadataError | ValueError):
+            raise OSError(
+                f"The download of {name} broke off ({_first_line(error)}): give the same command "
+                "again, and it goes on where it stopped."
+            ) from None
+        # The library raises anything for an odd answer.
         raise OSError(
-            f"The download of {name} broke off ({_first_line(error)}): give the same command again,"
-            " and it goes on where it stopped."
+            f"The hub answers about {name} as no model hub does ({_first_line(error)}): check the "
+            "address in HF_ENDPOINT."
         ) from None
     paths = [pathlib.Path(path) for path in paths]
     folder = paths[0].parent
-    if any(path.parent != folder for path in paths):
+    if any(path.parent.name != commit for path in paths):
         raise ValueError(f"The model {name} changed during the download: give the command again.")
     for path in paths:
         verify(path)
@@ -86,12 +104,13 @@ def fetch(name, revision=None):
 
 
 def _listed(library, name, revision):
-    """The names of the files to read, from the hub, or from the cache."""
+    """The commit and the names of the files to read, from the hub, or from the cache."""
     from huggingface_hub import constants, errors
 
     if not constants.HF_HUB_OFFLINE:
         info = library.HfApi().model_info(name, revision=revision)
-        return _needed(name, [file.rfilename for file in info.siblings or ()])
+        _check_answer("commit", info.sha, _COMMIT)
+        return info.sha, _needed(name, [file.rfilename for file in info.siblings or ()])
     try:
         folder = library.snapshot_download(name, revision=revision, local_files_only=True)
     except errors.LocalEntryNotFoundError:
@@ -99,13 +118,48 @@ def _listed(library, name, revision):
             f"{name} (revision {revision}) is not in the cache, and HF_HUB_OFFLINE is set: unset "
             "it to download the model."
         ) from None
-    return _needed(name, sorted(os.listdir(folder)))
+    return pathlib.Path(folder).name, _needed(name, sorted(os.listdir(folder)))
+
+
+@contextlib.contextmanager
+def _checked_answers(file_download):
+    """Checks all that the hub answers about files, since the library makes paths of it unchecked.
+
+    The library offers no such check, and asks again for each file, so an answer to us says nothing
+    about the next. Its one function that asks is replaced meanwhile.
+    """
+    ask = file_download.get_hf_file_metadata
+
+    def checked(*args, **options):
+        try:
+            answer = ask(*args, **options)
+        except Exception as error:
+            # The library notes in its cache that a file is missing, too.
+            headers = getattr(getattr(error, "response", None), "headers", {})
+            if named := headers.get("X-Repo-Commit"):
+                _check_answer("commit", named, _COMMIT)
+            raise
+        _check_answer("commit", answer.commit_hash, _COMMIT)
+        _check_answer("ETag", answer.etag, _DIGEST)
+        return answer
+
+    with _CHECKING:
+        file_download.get_hf_file_metadata = checked
+        try:
+            yield
+        finally:
+            file_download.get_hf_file_metadata = ask
+
+
+def _check_answer(what, value, pattern):
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValueError(f"its {what} is {shown(value)}, which is no digest")
 
 
 def _needed(name, files):
     """The files that a model is read from, of the weights in one format alone."""
     for weights, other in (_WEIGHTS, reversed(_WEIGHTS)):
-        shard = re.compile(weights.replace(".", r"-\d+-of-\d+\."))
+        shard = re.compile(weights.replace(".", r"-[0-9]{1,9}-of-[0-9]{1,9}\."))
         shards = [weights] if weights in files else list(filter(shard.fullmatch, files))
         if shards:
             small = {file for file in files if _SMALL.fullmatch(file)} - {f"{other}.index.json"}
@@ -161,4 +215,5 @@ def cache_root(folder):
 
 
 def _first_line(error):
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    # It may hold words of the hub: escape sequences, and of any length.
+    return shown(next(iter(str(error).strip().splitlines()), type(error).__name__))[1:-1]

@@ -20,11 +20,15 @@ class Hub:
         requests: list of (method, path, header Range) so far.
         breaks: int. So many more downloads of weights break off in their middle.
         lies: bool. Whether weights have other bytes than their digest says, and as many.
+        about: bytes or `None`. What it answers about the model instead of the truth.
+        headers: dict of the headers that it sends with a file instead of the true ones.
+        honest: int. So many more questions about files are answered truly.
     """
 
     def __init__(self, name, folder):
         self.name, self.folder = name, folder
         self.requests, self.breaks, self.lies = [], 0, False
+        self.about, self.headers, self.honest = None, {}, 0
 
     def answer(self, path):
         """The content of a path and the headers beside it, or `None` for a 404."""
@@ -33,7 +37,8 @@ class Hub:
                 return None
             names = [{"rfilename": file.name} for file in sorted(self.folder.iterdir())]
             about = {"id": self.name, "sha": COMMIT, "siblings": names}
-            return json.dumps(about).encode(), {"Content-Type": "application/json"}
+            content = json.dumps(about).encode() if self.about is None else self.about
+            return content, {"Content-Type": "application/json"}
         begin = f"/{self.name}/resolve/"
         file = self.folder / path.rsplit("/", 1)[1]
         if not path.startswith(begin) or not file.is_file():
@@ -43,7 +48,9 @@ class Hub:
             tag = hashlib.sha256(content).hexdigest()
         else:
             tag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        return content, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        headers = {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        self.honest -= 1
+        return content, headers if self.honest >= 0 else {**headers, **self.headers}
 
 
 @contextlib.contextmanager

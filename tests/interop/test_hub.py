@@ -1,5 +1,6 @@
 """Published models by name, from a small hub on loopback."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -127,6 +128,73 @@ def test_links_of_a_cache_are_followed_inside_it_alone(hub, tmp_path):
     (folder.path / "generation_config.json").symlink_to(secret)
     with pytest.raises(ValueError, match="is a link that leads out of the folder"):
         kformer.interop.load_checkpoint(folder.path)
+
+
+def paths_in(folder):
+    return {path.relative_to(folder) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({"ETag": '"../../../outside"'}, "its ETag is '../../../outside', which is no digest"),
+        ({"X-Linked-ETag": "PATH"}, "its ETag is '.*outside', which is no digest"),
+        ({"ETag": '"main"'}, "its ETag is 'main'"),
+        ({"X-Repo-Commit": "../../../outside"}, "its commit is '../../../outside'"),
+        ({"X-Repo-Commit": COMMIT.upper()}, "its commit is 'C0FFEE"),
+    ],
+)
+@pytest.mark.parametrize("honest", [0, 1])
+def test_a_lying_hub_writes_nothing(hub, tmp_path, headers, message, honest):
+    """Neither at once nor after one true answer."""
+    outside = str(tmp_path / "outside")
+    hub.headers = {name: value.replace("PATH", outside) for name, value in headers.items()}
+    hub.honest = honest
+    with pytest.raises(OSError, match=f"answers about {NAME} as no model hub does .{message}"):
+        fetch(NAME)
+    assert paths_in(tmp_path) <= paths_in(tmp_path / "cache") | {
+        pathlib.Path("cache") / path for path in [".", *paths_in(tmp_path / "cache")]
+    }
+
+
+@pytest.mark.parametrize("named", ["/outside/x", "../x", "main", 5, None, ["a"]])
+def test_the_commit_of_a_model_is_checked_before_any_download(hub, tmp_path, named):
+    about = {"id": NAME, "sha": named, "siblings": [{"rfilename": "model.safetensors"}]}
+    hub.about = json.dumps(about).encode()
+    with pytest.raises(
+        OSError, match="its commit is .*, which is no digest.: check the address in"
+    ):
+        fetch(NAME)
+    assert not any("resolve" in path for _, path, _ in hub.requests)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        *(b"[]", b"null", b"5", b'"text"', b"{}", b"", b"<html>", b"\xff\xfe", b"[" * 100_000),
+        *(b'{"id": 5, "siblings": 7}', b'{"id": "a", "siblings": {"a": "b"}}'),
+        b'{"id": "a", "sha": "%s", "siblings": [{}, 5]}' % COMMIT.encode(),
+        b'{"id": "a", "sha": "%s", "siblings": [{"rfilename": 5}]}' % COMMIT.encode(),
+        b'{"id": "a", "siblings": [], "lastModified": "yesterday"}',
+    ],
+)
+def test_an_odd_answer_is_one_sentence(hub, about):
+    hub.about = about
+    with pytest.raises(OSError, match=f"The hub answers about {NAME} as no model hub does") as info:
+        fetch(NAME)
+    assert "\n" not in str(info.value)
+
+
+def test_names_that_are_no_names_of_files_are_not_asked_for(hub):
+    names = ["vocab/../../x.json", "vocab\\..\\x", "vocab\0", "a" * 300 + ".json", "\ud800.json"]
+    names = [{"rfilename": name} for name in (*names, "model.safetensors", "config.json")]
+    about = {"id": NAME, "sha": COMMIT, "siblings": names}
+    hub.about = json.dumps(about).encode()
+    assert {path.name for path in fetch(NAME).path.iterdir()} == {
+        "model.safetensors",
+        "config.json",
+    }
 
 
 @pytest.mark.heavy
