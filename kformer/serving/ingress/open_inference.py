@@ -35,7 +35,7 @@ def routes(ingress):
     model = "/v2/models/{model}"
     paths = (f"{model}/versions/{{version}}", model)
     return [
-        Route("/v2/health/live", Response(), methods=["GET"]),
+        Route("/v2/health/live", JSONResponse({"live": True}), methods=["GET"]),
         Route("/v2", JSONResponse(server), methods=["GET"]),
         *(Route(f"{path}/ready", protocol.ready) for path in (*paths, "/v2/health")),
         *(post_route(f"{path}/infer", ingress, protocol.infer) for path in paths),
@@ -45,9 +45,12 @@ def routes(ingress):
 
 class _OpenInference(Protocol):
     async def ready(self, request):
+        is_ready = self.ingress.is_ready
+        content = {"ready": is_ready}
         if request.path_params:
-            self.engine.metadata(*path_model(request))
-        return Response(status_code=200 if self.ingress.is_ready else 503)
+            name = self.engine.metadata(*path_model(request)).name
+            content = {"name": name, **content}
+        return JSONResponse(content, 200 if is_ready else 503)
 
     async def metadata(self, request):
         info = self.engine.metadata(*path_model(request))
