@@ -5,6 +5,7 @@ their characters is a word of its own. An alignment names words by their index a
 """
 
 import bisect
+import codecs
 import itertools
 import unicodedata
 
@@ -77,27 +78,59 @@ class TokenWords:
         self._vocabulary = vocabulary
 
     def __call__(self, ids, words):
-        vocabulary = self._vocabulary
-        # Pieces write the normalized text, so the words are normalized, too; spaces do not count.
-        texts = []
-        for word in words:
-            word = replace_all(valid_text(word), vocabulary.normalization.before)
-            texts.append(vocabulary.processor.normalize(word).encode().replace(_SPACE, b""))
-        text, ends = b"".join(texts), list(itertools.accumulate(map(len, texts)))
-        surfaces, size = vocabulary.surfaces, len(vocabulary)
-        ranges, position, first = [], 0, 0
-        for token_id in ids:
-            surface = surfaces[token_id if 0 <= token_id < size else size]
+        vocabulary, size = self._vocabulary, len(self._vocabulary)
+        surfaces = [vocabulary.surfaces[i if 0 <= i < size else size] for i in ids]
+        if (spans := _written_spans(surfaces, "".join(words))) is not None:
+            lengths = map(len, words)
+        else:
+            # Pieces write the normalized text, so the words are normalized, too.
+            texts = [
+                replace_all(valid_text(word), vocabulary.normalization.before) for word in words
+            ]
+            texts = [vocabulary.processor.normalize(text).encode() for text in texts]
+            texts = [text.replace(_SPACE, b"") for text in texts]
+            spans, lengths = self._searched_spans(ids, surfaces, b"".join(texts)), map(len, texts)
+        ends = list(itertools.accumulate(lengths))
+        ranges, first = [], 0
+        for surface, (begin, end) in zip(surfaces, spans, strict=True):
             if not surface:
                 ranges.append(range(0))
                 continue
-            surface = surface.replace(_SPACE, b"")
-            begin = text.find(surface, position)
-            # An unknown token writes nothing that stands in the text: it belongs to the next word.
-            is_in_text = begin >= 0 and token_id != vocabulary.unknown_id
-            begin, end = (begin, begin + len(surface)) if is_in_text else (position, position)
             first = bisect.bisect_right(ends, begin, first)
             last = bisect.bisect_left(ends, end, first)
             ranges.append(range(first, min(last + 1, len(ends))))
-            position = end
         return ranges
+
+    def _searched_spans(self, ids, surfaces, text):
+        """Where each token is in the words' bytes, which spaces do not count among."""
+        position = 0
+        for token_id, surface in zip(ids, surfaces, strict=True):
+            surface = surface.replace(_SPACE, b"")
+            begin = text.find(surface, position)
+            # An unknown token writes nothing that stands in the text: it belongs to the next word.
+            is_in_text = begin >= 0 and token_id != self._vocabulary.unknown_id
+            begin, end = (begin, begin + len(surface)) if is_in_text else (position, position)
+            yield begin, end
+            position = end
+
+
+def _written_spans(surfaces, text):
+    """Returns where tokens write a text, in characters without spaces; `None` if they do not.
+
+    Bytes that are not UTF-8 write U+FFFD, as in decoding.
+    """
+    decoder, parts, stops = codecs.getincrementaldecoder("utf-8")("replace"), [], [0]
+    count = 0
+    for surface in surfaces:
+        parts.append(decoder.decode(surface))
+        count += len(parts[-1])
+        stops.append(count + bool(decoder.getstate()[0]))  # A character may have begun.
+    parts.append(decoder.decode(b"", final=True))
+    written = "".join(parts).replace(SPACE_SIGN, " ")
+    if "".join(written.split()) != text:
+        return None
+    positions = list(itertools.accumulate((not c.isspace() for c in written), initial=0))
+    # A token without a first byte goes on with the character before it.
+    return [
+        (positions[min(a, b - 1)] if b else 0, positions[b]) for a, b in itertools.pairwise(stops)
+    ]

@@ -49,3 +49,23 @@ def test_an_unknown_token_belongs_to_a_word_and_hides_no_later_one(tokenizer):
     assert [list(each) for each in TokenWords(vocabulary)(ids, ["?", "four"])][0] == [0]
     assert all(1 in each for each in TokenWords(vocabulary)(ids, ["?", "four"])[1:-1])
     assert TokenWords(vocabulary)([5], []) == [range(0)]
+
+
+@pytest.mark.parametrize(
+    "tokens, words, expected",
+    [
+        ([0xE4, "▁man", "▁in"], ["\ufffd", "man", "in"], [[0], [1], [2]]),
+        (["x", 0xE4, "▁man"], ["x\ufffd", "man"], [[0], [0], [1]]),
+        ([0xE4, "▁b", 0xE4, 0xB8, 0xAD], ["\ufffd", "b", "中"], [[0], [1], [2], [2], [2]]),
+        ([0xE4, 0xB8, 0xF0, 0x9F], ["\ufffd\ufffd"], [[0]] * 4),
+        (["a", 0xE3, 0x80, 0x80, "b"], ["a", "b"], [[0], [1], [1], [1], [1]]),
+        ([0xC2, 0xBD, "▁b"], ["½", "b"], [[0], [0], [1]]),
+    ],
+)
+def test_bytes_that_are_no_text_belong_to_the_word_that_they_write(tokens, words, expected):
+    """A byte that is not UTF-8 shifts no later token, and is sought in no later word."""
+    tokenizer = kformer.Tokenizer.train(texts=["man in the x a b"] * 30, vocabulary_size=280)
+    vocabulary = tokenizer.vocabulary("target")
+    ids = [vocabulary.pieces.index(t if isinstance(t, str) else f"<0x{t:02X}>") for t in tokens]
+    assert split_words(tokenizer.detokenize([ids])[0]) == words
+    assert [list(each) for each in TokenWords(vocabulary)(ids, words)] == expected

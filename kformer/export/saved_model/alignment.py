@@ -6,13 +6,14 @@ words.
 
 import tensorflow as tf
 
-from kformer.export.saved_model.tokenizer import valid_text
-from kformer.text.normalization import SPACE_SIGN
-
-# What separates words, as `str.split` does, and what is a word by itself, as
-# `kformer.text.words.split_words` does: Chinese characters and kana, with their combining marks.
-_SPACES = r"[\s\p{Z}\x{85}\x{1c}-\x{1f}]+"
-_ALONE = r"([\x{2E80}-\x{312F}\x{3190}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{3FFFF}]\p{M}*)"
+# What separates words, as `str.split` does, and SentencePiece's sign of a space; and what is a word
+# by itself, as `kformer.text.words.split_words` does: Chinese characters and kana, with their
+# combining marks (which the ranges leave out).
+_SPACES = r"[\x{2581}\s\p{Z}\x{85}\x{1c}-\x{1f}]+"
+_ALONE = (
+    r"([\x{2E80}-\x{3029}\x{3030}-\x{3098}\x{309B}-\x{312F}\x{3190}-\x{9FFF}"
+    r"\x{F900}-\x{FAFF}\x{20000}-\x{3FFFF}]\p{M}*)"
+)
 
 
 class WordAlignment:
@@ -73,19 +74,40 @@ class WordAlignment:
         table = tf.constant(self._surfaces[side])
         last = tf.shape(table)[0] - 1
         surfaces = tf.gather(table, tf.where((ids >= 0) & (ids < last), ids, last))
-        surfaces = tf.strings.regex_replace(surfaces, SPACE_SIGN, " ")
-        text = tf.strings.reduce_join(surfaces, axis=1)
-        text = valid_text(text)
-        text = tf.strings.regex_replace(text, _SPACES, " ")
+        characters = _characters(surfaces)
+        text = tf.strings.regex_replace(tf.strings.reduce_join(characters, axis=1), _SPACES, " ")
         text = tf.strings.regex_replace(text, _ALONE, r" \1 ")
         words = tf.strings.split(text).to_tensor(default_value="")
-        written = tf.strings.regex_replace(surfaces, _SPACES, "")
-        (begins, ends), (starts, stops) = _spans(written), _spans(words)
+        (begins, ends), (starts, stops) = (
+            _spans(tf.strings.regex_replace(characters, _SPACES, "")),
+            _spans(words),
+        )
+        for _ in range(3):  # A token without a first byte goes on with the character before it.
+            goes_on = (surfaces != "") & (characters == "")
+            begins, ends = (tf.where(goes_on, tf.roll(x, 1, axis=1), x) for x in (begins, ends))
         begins, ends = begins[:, :, None], ends[:, :, None]
         starts, stops = starts[:, None], stops[:, None]
         # A token that writes spaces alone belongs to the word after it.
         is_within = (surfaces != "")[:, :, None] & (starts <= begins) & (begins < stops)
         return words, tf.cast(is_within | ((begins < stops) & (ends > starts)), tf.float32)
+
+
+def _characters(surfaces):
+    """The characters whose first bytes tokens write, string `[B, T]`, of their bytes `[B, T]`.
+
+    Bytes that are not UTF-8 write U+FFFD, as in decoding.
+    """
+    text = tf.strings.reduce_join(surfaces, axis=1)
+    codes, offsets = tf.strings.unicode_decode_with_offsets(
+        text, "UTF-8", errors="replace", replacement_char=0xFFFD
+    )
+    sizes = tf.reshape(tf.strings.length(surfaces), [-1])
+    of_bytes = tf.repeat(tf.range(tf.size(sizes, tf.int64)), sizes)  # The token of each byte.
+    starts = tf.cumsum(tf.strings.length(text), exclusive=True)
+    first = tf.cast(offsets.values, tf.int32) + tf.gather(starts, offsets.value_rowids())
+    rows, count = tf.gather(of_bytes, first), tf.size(sizes, tf.int64)
+    codes = tf.RaggedTensor.from_value_rowids(codes.values, rows, count)
+    return tf.reshape(tf.strings.unicode_encode(codes, "UTF-8"), tf.shape(surfaces))
 
 
 def _spans(strings):

@@ -107,6 +107,31 @@ def test_words_of_several_pieces_and_other_scripts(kind):
         np.testing.assert_array_equal(members[row], expected, text)
 
 
+def test_bytes_that_are_no_text_belong_to_the_word_that_they_write():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a SavedModel is made by TensorFlow")
+    import tensorflow as tf
+
+    from kformer.export.saved_model.alignment import WordAlignment
+
+    tokenizer = kformer.Tokenizer.train(texts=["man in the x a b"] * 30, vocabulary_size=280)
+    vocabulary, random = tokenizer.vocabulary("target"), np.random.default_rng(0)
+    rare = [
+        vocabulary.pieces.index(f"<0x{b:02X}>") for b in b"\xe4\xb8\xad\xf0\x9f\x98\xe3\x80\xc2"
+    ]
+    others = [i for i in range(len(vocabulary)) if vocabulary.pieces[i].isalpha()]
+    ids = [random.choice(rare * 3 + others, 12).tolist() + [tokenizer.end_id] for _ in range(300)]
+    ids.append([rare[0], *tokenizer.tokenize("man in the"), tokenizer.end_id])
+    padded = tf.ragged.constant(ids).to_tensor(tokenizer.pad_id)
+    words, members = WordAlignment(tokenizer, None, tokenizer.pad_id)._words(padded, "target")
+    for row, text in enumerate(tokenizer.detokenize(ids)):
+        expected = split_words(text)
+        assert [word.decode() for word in words[row].numpy() if word] == expected
+        for token, indices in enumerate(TokenWords(vocabulary)(ids[row], expected)):
+            of_token = members[row, token].numpy().nonzero()[0].tolist()
+            assert of_token == list(indices), (text, token)
+
+
 def test_it_is_in_int8_too_and_needs_its_name(translator, tmp_path):
     source = {"layer": 0, "head": 0, "after": True}
     _, _, pairs, texts = aligned(translator, tmp_path, source, dtype="int8")
