@@ -38,8 +38,8 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     - `source_prefix`, `source_suffix`: tokens that the caller puts around the pieces of a source,
       such as a language. The end token is not among them where the engine adds it itself
       (`add_source_eos` in `config.json`), as for every tokenizer trained here. `target_prefix`:
-      what the caller passes as `target_prefix`, a language or another token that a translation
-      begins with.
+      what the caller passes as `target_prefix`, a language or another token that the search of the
+      translator begins with.
     - `normalization`: SentencePiece alone gives the pieces that kformer gives, unless this is
       "identity", which takes the kformer tokenizer.
     - `translate_batch`: arguments that make the engine keep kformer's limits: sources are truncated
@@ -274,7 +274,7 @@ def _metadata(translator, quantization, adds_end):
         "normalization": tokenizer.normalization,
         "source_prefix": [source[token_id] for token_id in tokenizer.source_prefix],
         "source_suffix": [source[token_id] for token_id in suffix],
-        "target_prefix": [target[i] for i in options.prefix_ids or tokenizer.target_prefix],
+        "target_prefix": [target[i] for i in options.prefix_ids],
         "translate_batch": {
             "max_input_length": model.max_length,
             # CTranslate2 counts the end token.
