@@ -51,21 +51,6 @@ def other_default(base: type, name: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def positional(meaning: str, *, default: Any = dataclasses.MISSING, **limits: Any) -> Any:
-    """The field of an option that may be a positional argument.
-
-    Args:
-        meaning: str. As of `option`.
-        default: any type. The default; without one the argument is required.
-        **limits: as of `option`.
-
-    Returns:
-        `dataclasses.Field`.
-    """
-    metadata = option(meaning, **limits).metadata
-    return dataclasses.field(default=default, kw_only=False, metadata=metadata)
-
-
 def describes(config_class):
     """A class decorator: an entry for each option replaces `{options}` in a model's docstring.
 
@@ -272,7 +257,10 @@ class Architecture:
 class TokenConfig(Architecture):
     """The options that all models of token ids share."""
 
-    vocabulary_size: int = positional("V, the number of token ids.", at_least=1)
+    # A positional argument; type checkers see that in `dataclasses.field` alone.
+    vocabulary_size: int = dataclasses.field(
+        kw_only=False, metadata=option("V, the number of token ids.", at_least=1).metadata
+    )
     scale_embeddings: bool = option(
         "Whether token vectors are multiplied by sqrt(D), as in the paper.", True
     )

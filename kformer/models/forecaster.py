@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer over numbers, which forecasts series."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.feature_embedding import FeatureEmbedding
 from kformer.layers.inputs import part_arguments
-from kformer.models.config import Architecture, ModelArguments, describes, positional
+from kformer.models.config import Architecture, ModelArguments, describes
 from kformer.models.configured_model import ConfiguredModel
 from kformer.models.sequence_model import checked_inputs
 from kformer.models.stacks import DecoderStack, EncoderStack
@@ -23,12 +24,18 @@ from kformer_options.field import option
 class ForecasterConfig(Architecture):
     """The options of `kformer.Forecaster`."""
 
-    num_features: int = positional("F, numbers of each step of the past.", at_least=1)
-    num_targets: int | None = positional(
-        "G, the numbers to forecast for each step, which are the first G features of the past; "
-        "`None` for F.",
+    # Positional arguments; type checkers see that in `dataclasses.field` alone.
+    num_features: int = dataclasses.field(
+        kw_only=False, metadata=option("F, numbers of each step of the past.", at_least=1).metadata
+    )
+    num_targets: int | None = dataclasses.field(
         default=None,
-        at_least=1,
+        kw_only=False,
+        metadata=option(
+            "G, the numbers to forecast for each step, which are the first G features of the "
+            "past; `None` for F.",
+            at_least=1,
+        ).metadata,
     )
     num_encoder_layers: int = option("Layers of the encoder.", 2, at_least=1)
     num_decoder_layers: int = option("Layers of the decoder.", 2, at_least=1)
