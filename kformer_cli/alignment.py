@@ -50,7 +50,7 @@ def align(
     check_sides([(source, "--source"), (target, "--target"), (gold, "--gold")])
     if run is not None:
         check_trained(run)
-    check_output(output)
+    check_output(output, source, target, gold)
     refuse(
         run is not None and iterations is not None,
         "--iterations is for the statistical aligner: leave it out, or the run.",

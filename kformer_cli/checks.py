@@ -5,7 +5,12 @@ import pathlib
 from kformer_cli.environment import refuse
 from kformer_options.model_folders import check_trained, is_run
 from kformer_options.names import named
-from kformer_options.text_files import check_readable, check_same_length, count_lines
+from kformer_options.text_files import (
+    check_other_file,
+    check_readable,
+    check_same_length,
+    count_lines,
+)
 
 
 def check_search(options):
@@ -88,16 +93,19 @@ def check_sides(sides):
         check_same_length(f"'{counts[0][0]}'", counts[0][1], f"'{path}'", count)
 
 
-def check_output(path):
-    """Checks that an output file can be made: its folder exists, and it is not a folder.
+def check_output(path, *inputs):
+    """Checks that an output file can be made: its folder exists, and it is no folder and no input.
 
     Args:
-        path: path, or `None`.
+        path: path, or `None` for standard output.
+        *inputs: paths of what is read. `None` is left out.
 
     Raises:
         FileNotFoundError: its folder does not exist.
         IsADirectoryError: it is a folder.
+        ValueError: it is one of the inputs.
     """
+    check_other_file(1 if path is None else path, inputs)
     if path is None:
         return
     path = pathlib.Path(path)

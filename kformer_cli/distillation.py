@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from kformer_cli.checks import check_search, check_sides
+from kformer_cli.checks import check_output, check_search, check_sides
 from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import (
     BATCH,
@@ -107,6 +107,8 @@ def distill(
     )
     check_search({**options, "closest": closest})
     check_sides([(source, "--source"), (reference, "--reference")])
+    for output in (output_source, output_target):
+        check_output(output, source, reference)
     for run in (*teachers, *(backward or ())):
         check_trained(run)
     with quiet_imports():
@@ -120,7 +122,6 @@ def distill(
     settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
     settings |= set_options(options, [*_SEARCH, "batch_size"])
     texts = len(forward) + len(back) * (2 if round_trips else 1)
-    # Opened first, so that a path that cannot be written is an error before the long work.
     with (
         streaming.open_output(output_source) as first,
         streaming.open_output(output_target) as second,

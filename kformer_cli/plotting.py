@@ -167,7 +167,7 @@ def lengths(
     Example: [bold]kformer plot lengths runs/en-de --source test.en --output lengths.png[/bold]
     """
     check_suffix(output)
-    check_output(output)
+    check_output(output, source)
     check_trained(run)
     check_text(source, "--source")
     with quiet_imports():

@@ -204,6 +204,10 @@ def _name_and_value(text):
         return name, value
 
 
+# The files of a run that a card is made of.
+_OF_A_CARD = ("config.json", "history.csv")
+
+
 def card(
     run: Run,
     output: pathlib.Path | None = option(
@@ -227,7 +231,8 @@ def card(
     check_run(run)
     for path in scores or ():
         check_text(path, "--scores")
-    check_output(output)
+    output = output or pathlib.Path(run) / "README.md"
+    check_output(output, *(scores or ()), *(pathlib.Path(run, name) for name in _OF_A_CARD))
     with quiet_imports():
         from kformer.trainer import model_card
         from kformer.translating.streaming import open_output
@@ -238,7 +243,6 @@ def card(
         languages=language or (),
         license=license,
     )
-    output = output or pathlib.Path(run) / "README.md"
     with open_output(output) as out:
         out.write(text.encode())
     print(output)
@@ -277,8 +281,10 @@ def average(
     may_replace = not output.is_file() and not entries(output)
     if not is_training and not may_replace:
         may_replace = bool({"averaged_steps", "averaged_runs"} & read_config(output).keys())
-    if is_training or not may_replace:
+    is_input = output.exists() and any(output.samefile(run) for run in runs)
+    if is_training or is_input or not may_replace:
         content = "a training" if is_training else "a run that `kformer average` did not make"
+        content = "one of the runs" if is_input and not is_training else content
         raise ValueError(
             f"{output} holds {content}, whose model the average would replace: choose another "
             "folder."

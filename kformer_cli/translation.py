@@ -41,6 +41,8 @@ WORDS = chosen("alignment", "confidence")
 # Options that exclude columns about words: a line has several translations with them, is split, or
 # is translated in another process.
 _WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
+# Options that name a file that is read beside the text.
+_FILES = ("document", "glossary", "terms", "forbidden_terms", "prefix")
 # The parameters of commands hide it.
 input_line = input
 
@@ -96,7 +98,8 @@ def translate(
     check_documents(options, input, n_best, scores)
     check_search(options)
     check_models(model, options["ensemble"])
-    check_output(output)
+    files = (options[name] for name in _FILES)
+    check_output(output, 0 if input is None else input, *files)
     if options["workers"] is not None:
         return translate_by_workers(model, input, output, n_best, scores, options)
     total = _number_of_lines(input) if options["document"] is None else None
@@ -248,7 +251,7 @@ def evaluate(
     check_search(options)
     check_sides([(source, "--source"), *((path, "--reference") for path in reference)])
     check_models(model, options["ensemble"])
-    check_output(output)
+    check_output(output, source, *reference)
     with quiet_imports():
         from kformer.evaluation.scores import evaluate
         from kformer.translating import streaming

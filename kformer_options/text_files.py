@@ -90,6 +90,22 @@ def count_lines(texts):
     return count + (last != b"\n")  # a last line without its newline is a line too
 
 
+def check_other_file(output, inputs):
+    """Checks that what is written does not go into a file that is read.
+
+    Args:
+        output: path, or the descriptor of an open file.
+        inputs: iterable of paths and descriptors. `None` is left out.
+
+    Raises:
+        ValueError: it does, by a link too.
+    """
+    for path in filter(lambda path: path is not None and os.path.isfile(path), inputs):
+        if os.path.isfile(output) and os.path.samefile(path, output):
+            name = "standard input" if path == 0 else f"the input {path}"
+            raise ValueError(f"The output would replace {name}: give it another name.")
+
+
 def check_same_length(name, length, other_name, other_length):
     """Checks that the two sides of a corpus have as many lines.
 

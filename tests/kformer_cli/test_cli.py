@@ -1152,6 +1152,8 @@ def check_average(kformer_main, run, output):
     shutil.copytree(RUN, output.with_name("imported"))
     line = error_of(kformer_main("average", run, "--output", output.with_name("imported")))
     assert "holds a run that `kformer average` did not make" in line
+    line = error_of(kformer_main("average", output, run, "--output", output))
+    assert "holds one of the runs, whose model the average would replace" in line
 
 
 def check_other_text(kformer_main, run, source):

@@ -1,6 +1,7 @@
 """Mistakes that are answered before anything is imported."""
 
 import importlib
+import os
 
 import pytest
 
@@ -68,6 +69,57 @@ def folder(tmp_path, monkeypatch):
 def test_a_mistake_is_answered_before_the_imports(folder, capsys, words, expected):
     assert main([word.format(folder) for word in words.split()]) in (1, 2)
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "align --source {0} --target other --output {0}",
+        "align --source other --target {0} --output {0}",
+        "align --source other --target other --gold {0} --output {0}",
+        f"card {RUN} --scores {{0}} --output {{0}}",
+        f"distill {RUN} --source {{0}} --output-source {{0}} --output-target new",
+        f"distill {RUN} --source other --reference {{0}} --closest --output-source new "
+        "--output-target {0}",
+        f"evaluate {RUN} --source {{0}} --reference other --output {{0}}",
+        f"evaluate {RUN} --source other --reference {{0}} --output {{0}}",
+        f"plot lengths {RUN} --source {{0}} --output {{0}}",
+        f"translate {RUN} --input {{0}} --output {{0}}",
+        f"translate {RUN} --input {{0}} --output {{0}} --workers 2",
+        f"translate {RUN} --document {{0}} --output {{0}}",
+        f"translate {RUN} --input other --glossary {{0}} --output {{0}}",
+        f"translate {RUN} --input other --terms {{0}} --output {{0}}",
+        f"translate {RUN} --input other --forbidden-terms {{0}} --output {{0}}",
+        f"translate {RUN} --input other --prefix {{0}} --output {{0}}",
+    ],
+)
+@pytest.mark.parametrize("output", ["text.png", "link.png", "hard.png"])
+def test_no_output_is_an_input(tmp_path, monkeypatch, capsys, words, output):
+    for name in ("text.png", "other"):
+        (tmp_path / name).write_text("a\nb\n", encoding="utf-8")
+    (tmp_path / "link.png").symlink_to("text.png")
+    os.link(tmp_path / "text.png", tmp_path / "hard.png")
+    before, _, after = words.rpartition("{0}")
+    words = f"{before.format(tmp_path / 'text.png')}{tmp_path / output}{after}".split()
+    run = os.path.abspath(RUN)
+    monkeypatch.chdir(tmp_path)
+    assert main([run if word == RUN else word for word in words]) == 1
+    assert "would replace the input" in capsys.readouterr().err
+    assert (tmp_path / "text.png").read_text(encoding="utf-8") == "a\nb\n"
+
+
+def test_standard_output_is_no_input(tmp_path, capfd):
+    """A shell's `>> text`: each translation would be translated, too, without end."""
+    text = tmp_path / "text"
+    text.write_text("noon\n", encoding="utf-8")
+    kept = os.dup(1)
+    try:
+        with open(text, "ab") as file:
+            os.dup2(file.fileno(), 1)
+        assert main(["translate", RUN, "--input", str(text)]) == 1
+    finally:
+        os.dup2(kept, 1)
+    assert "would replace the input" in capfd.readouterr().err
 
 
 def test_a_training_is_refused_in_the_words_of_python(tmp_path):

@@ -19,6 +19,7 @@ from kformer.utils.checks import check_whole
 from kformer_options import model_folders
 from kformer_options.installed import check_extra
 from kformer_options.names import on_command_line
+from kformer_options.text_files import check_other_file
 
 # Records of a shard for each sentence of a batch: as many as `kformer translate` sorts at once.
 _BATCHES = 16
@@ -158,8 +159,7 @@ def _check_paths(input, output):
         raise FileNotFoundError(
             f"The folder {output.parent} of the output file does not exist; make it first."
         )
-    if input == output:
-        raise ValueError(f"The output would replace the input {input}: give it another name.")
+    check_other_file(output, [input])
     input_format, output_format = format_of(input), format_of(output)
     if input_format is not output_format:
         raise ValueError(
