@@ -24,11 +24,10 @@ class WordAlignment:
     Args:
         tokenizer: `kformer.Tokenizer`.
         source: `kformer.translating.word_alignment.AlignmentSource`. The attention that is read.
-        pad_id: int.
     """
 
-    def __init__(self, tokenizer, source, pad_id):
-        self._source, self._pad_id = source, pad_id
+    def __init__(self, tokenizer, source):
+        self._source = source
         self._surfaces = {}
         for side in ("source", "target"):
             vocabulary = tokenizer.vocabulary(side)
@@ -36,12 +35,13 @@ class WordAlignment:
             # Where it is a part of a word, an unknown token must not divide the word.
             surfaces[vocabulary.unknown_id] = surfaces[vocabulary.unknown_id].strip()
 
-    def of_translations(self, source_ids, ids, attention):
+    def of_translations(self, source_ids, ids, lengths, attention):
         """The words of texts and of their translations, and which belong together.
 
         Args:
             source_ids: int32 tensor `[B, S]`.
             ids: int32 tensor `[B, T]`.
+            lengths: int32 tensor `[B]`. The tokens of each translation.
             attention: float32 tensor `[B, layers, heads, T, S]`. Row t is of the position that
                 predicts token t.
 
@@ -54,8 +54,8 @@ class WordAlignment:
         weights = tf.reduce_mean(weights, axis=1) if head is None else weights[:, head]  # [B, T, S]
         if self._source.after:
             # A token is read at the position after the one that predicts it, except the last.
-            last = tf.reduce_sum(tf.cast(ids != self._pad_id, tf.int32), axis=1, keepdims=True) - 1
-            following = tf.minimum(tf.range(1, tf.shape(ids)[1] + 1), tf.maximum(last, 0))
+            last = tf.maximum(lengths[:, None] - 1, 0)
+            following = tf.minimum(tf.range(1, tf.shape(ids)[1] + 1), last)
             weights = tf.gather(weights, following, batch_dims=1)
         source_words, of_source = self._words(source_ids, "source")
         target_words, of_target = self._words(ids, "target")

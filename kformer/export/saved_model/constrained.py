@@ -48,18 +48,23 @@ class RowSignatures:
             text, prefix: string tensors `[B]`.
 
         Returns:
-            Dict: as of `serving_default`.
+            Dict: as of `serving_default`, and `has_prefix` boolean `[B]`, which is `False` where a
+            prefix is longer than the longest translation, and so was cut, or where the vocabulary
+            cannot write it, and so it was left out.
         """
+        batch, options = tf.shape(text)[0], self.graph.options
         prefix = with_a_row(_one_for_each(text, prefix, "prefix"))
-        prefix, _ = cut_texts(prefix, self.graph.max_text_bytes)
-        ids = self.graph.tokenizer.tokenize(prefix, side="target", special_tokens=False)
-        options = self.graph.options
-        ids = ids[:, : options.max_length - len(options.prefix_ids)]
+        prefix, was_cut = cut_texts(prefix, self.graph.max_text_bytes)
+        rows = self.graph.tokenizer.tokenize(prefix, side="target", special_tokens=False)
+        most = options.max_length - len(options.prefix_ids)
         # With one column at least, which no text need fill.
-        ids = ids.to_tensor(default_value=NO_TOKEN)
+        ids = rows[:, :most].to_tensor(default_value=NO_TOKEN)
+        is_known = tf.reduce_all(ids != self._vocabulary.unknown_id, axis=1)
+        ids = tf.where(is_known[:, None], ids, NO_TOKEN)
         ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=NO_TOKEN)
-        rows, least = RowConstraints(prefix=ids), _lengths(ids)
-        return self.graph.best(self._translate(text, rows, least))
+        result = self._translate(text, RowConstraints(prefix=ids), _lengths(ids))
+        has_prefix = is_known & ~was_cut & (tf.cast(rows.row_lengths(), tf.int32) <= most)
+        return {**self.graph.best(result), "has_prefix": has_prefix[:batch]}
 
     def _translate(self, text, rows, least):
         """As `TranslationGraph.translate`, with limits raised to the tokens that rows need."""

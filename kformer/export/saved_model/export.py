@@ -46,7 +46,7 @@ def export_saved_model(
     - `constrained` and `prefix`, if `signatures` names them: `text` and `terms: string[B, K]`,
       words and phrases that the translation contains ("" is none); or `text` and `prefix:
       string[B]`, how it begins. They return what `serving_default` does, `constrained` also
-      `has_terms: bool[B]`.
+      `has_terms: bool[B]` and `prefix` `has_prefix: bool[B]`.
       A limit relative to the source is raised to the tokens of terms and prefix. What is longer
       than `max_length` is left out: the last terms, the end of a prefix.
     - `alignment`, if `signatures` names it: as `serving_default`, and `source_words: string[B, M]`,

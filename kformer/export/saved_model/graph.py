@@ -28,6 +28,17 @@ def padded_rows(rows, limit, pad_id, suffix=()):
     return ids, truncated
 
 
+def hypothesis_lengths(ids, end_id, pad_id):
+    """The number of tokens of hypotheses `[B, T]`, int32 `[B]`, as `up_to_end` has them in Python.
+
+    A search may generate the padding token; what follows the end token is padding.
+    """
+    steps = tf.range(1, tf.shape(ids)[1] + 1)
+    # Before the first end token, and with it.
+    is_open = tf.cumsum(tf.cast(ids == end_id, tf.int32), axis=1, exclusive=True) < 1
+    return tf.reduce_max(tf.where(is_open & ((ids != pad_id) | (ids == end_id)), steps, 0), axis=1)
+
+
 def cut_texts(texts, bound, from_end=False):
     """Texts cut to a number of bytes where a code point begins, before they are tokenized.
 

@@ -130,15 +130,15 @@ class SavedModelTranslator:
                 error says.
             progress: function, default `None`. Called after each batch with the number of texts
                 that are done.
-            require_terms: bool, default `True`. With `False` a translation may lack terms that the
-                vocabulary cannot write or that do not fit.
+            require_terms: bool, default `True`. With `False` a translation may lack terms, or a
+                prefix, that the vocabulary cannot write or that do not fit.
 
         Returns:
             List of `kformer.translating.translation.Translation`, in the order of the texts.
 
         Raises:
             ValueError: `n_best` is more than the model was exported with, it has no signature for
-                what is asked, or a translation cannot have its terms.
+                what is asked, or a translation cannot have its terms or its prefix.
             TypeError: `texts` is one text.
         """
         texts = check_texts(texts)
@@ -165,12 +165,12 @@ class SavedModelTranslator:
         for batch in batches_by_length([1 + len(text) for text in texts], batch_size):
             inputs = {key: [row[index] for index in batch] for key, row in rows.items()}
             pairs = self._run(name, [texts[index] for index in batch], n_best, inputs)
-            for index, (translation, has_terms) in zip(batch, pairs, strict=True):
-                if require_terms and not has_terms:
+            for index, (translation, has_all) in zip(batch, pairs, strict=True):
+                if require_terms and not has_all:
                     raise ValueError(
-                        f"The terms of {numbered(first_index + index + 1)} cannot be written: the "
-                        "vocabulary lacks one of their characters, or they are longer than the "
-                        "longest translation; leave some out."
+                        f"The {name.replace('constrained', 'terms')} of "
+                        f"{numbered(first_index + index + 1)} cannot be written: the vocabulary "
+                        "lacks a character, or the longest translation is shorter; leave some out."
                     )
                 results[index] = translation
             done += len(batch)
@@ -219,8 +219,8 @@ class SavedModelTranslator:
             texts, scores = arrays["translations"][i], arrays["scores"][i]
             pairs = zip(texts[:n_best], scores[:n_best], strict=True)
             best = [Hypothesis(text.decode(), float(score), None, None) for text, score in pairs]
-            has_terms = bool(arrays["has_terms"][i]) if "has_terms" in arrays else True
-            results.append((Translation(best, bool(truncated)), has_terms))
+            has_all = [arrays[key][i] for key in ("has_terms", "has_prefix") if key in arrays]
+            results.append((Translation(best, bool(truncated)), all(has_all)))
         return results
 
 

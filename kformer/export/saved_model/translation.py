@@ -16,6 +16,7 @@ from kformer.export.saved_model.alignment import WordAlignment
 from kformer.export.saved_model.constrained import RowSignatures
 from kformer.export.saved_model.graph import (
     cut_texts,
+    hypothesis_lengths,
     owning_module,
     padded_rows,
     signature,
@@ -162,10 +163,11 @@ class TranslationGraph:
         """
         result = self.translate(text, self.best_one)
         source_ids, ids = result["source_ids"], result["ids"][:, 0]
+        is_padding = tf.range(tf.shape(ids)[1]) >= self._lengths(ids)[:, None]
         return {
             "translation": result["texts"][:, 0],
-            "source_tokens": self._tokens(source_ids, "source"),
-            "target_tokens": self._tokens(ids, "target"),
+            "source_tokens": self._tokens(source_ids, "source", source_ids == self.model.pad_id),
+            "target_tokens": self._tokens(ids, "target", is_padding),
             "attention": self.source_attention(source_ids, ids),
         }
 
@@ -195,9 +197,10 @@ class TranslationGraph:
             Dict: as `WordAlignment.of_translations`.
         """
         result = self.translate(text, self.best_one)
-        words = WordAlignment(self._own_tokenizer, self._aligned_by, self.model.pad_id)
+        words = WordAlignment(self._own_tokenizer, self._aligned_by)
         ids = result["source_ids"], result["ids"][:, 0]
-        return {**self.best(result), **words.of_translations(*ids, self.source_attention(*ids))}
+        more = self._lengths(ids[1]), self.source_attention(*ids)
+        return {**self.best(result), **words.of_translations(*ids, *more)}
 
     def single(self, text):
         """The best translation of one text, by a search that XLA compiles.
@@ -283,7 +286,10 @@ class TranslationGraph:
             "truncated": result["truncated"],
         }
 
-    def _tokens(self, ids, side):
+    def _tokens(self, ids, side, is_padding):
         """Ids `[B, S]` as pieces, empty strings for padding."""
-        pieces = self.tokenizer.tokens(ids, side=side)
-        return tf.where(ids == self.model.pad_id, "", pieces)
+        return tf.where(is_padding, "", self.tokenizer.tokens(ids, side=side))
+
+    def _lengths(self, ids):
+        """The number of tokens of hypotheses `[B, T]`, int32 `[B]`."""
+        return hypothesis_lengths(ids, self.model.end_id, self.model.pad_id)

@@ -94,7 +94,7 @@ def test_words_of_several_pieces_and_other_scripts(kind):
     ]
     ids = tokenizer.tokenize(texts, side="source", special_tokens=True)
     padded = tf.ragged.constant(ids).to_tensor(tokenizer.pad_id)
-    found = WordAlignment(tokenizer, None, tokenizer.pad_id)._words(padded, "source")
+    found = WordAlignment(tokenizer, None)._words(padded, "source")
     found_words, members = (part.numpy() for part in found)
     find = TokenWords(tokenizer.vocabulary("source"))
     for row, text in enumerate(texts):
@@ -123,7 +123,7 @@ def test_bytes_that_are_no_text_belong_to_the_word_that_they_write():
     ids = [random.choice(rare * 3 + others, 12).tolist() + [tokenizer.end_id] for _ in range(300)]
     ids.append([rare[0], *tokenizer.tokenize("man in the"), tokenizer.end_id])
     padded = tf.ragged.constant(ids).to_tensor(tokenizer.pad_id)
-    words, members = WordAlignment(tokenizer, None, tokenizer.pad_id)._words(padded, "target")
+    words, members = WordAlignment(tokenizer, None)._words(padded, "target")
     for row, text in enumerate(tokenizer.detokenize(ids)):
         expected = split_words(text)
         assert [word.decode() for word in words[row].numpy() if word] == expected

@@ -57,6 +57,35 @@ def test_a_text_is_cut_as_in_python(translator):
     assert [end.decode() for end in ends.numpy()] == ["中中a", "short", "a" * 9]
 
 
+@pytest.mark.parametrize("end_id", [1, 0])
+def test_a_translation_ends_in_a_graph_where_it_does_in_python(end_id):
+    """A padding token that was generated is a token, and padding is none."""
+    import tensorflow as tf
+
+    from kformer.export.saved_model.graph import hypothesis_lengths
+    from kformer.utils.rows import up_to_end
+
+    rows = [[random.randrange(4) for _ in range(5)] for _ in range(200)]
+    lengths = hypothesis_lengths(tf.constant(rows), end_id, 0).numpy().tolist()
+    assert lengths == [len(up_to_end(row, end_id, 0)) for row in rows]
+
+
+def test_generated_padding_is_a_token_of_attention(translator, monkeypatch):
+    import tensorflow as tf
+
+    from kformer.decoding.run_search import SearchResult
+    from kformer.export.saved_model.tokenizer import GraphTokenizer
+    from kformer.export.saved_model.translation import TranslationGraph
+
+    tokenizer, search = translator.tokenizer, translator.options
+    graph = TranslationGraph(translator.model, GraphTokenizer(tokenizer), tokenizer, search)
+    ids = [20, tokenizer.pad_id, 21, tokenizer.end_id]
+    result = SearchResult(tf.constant([[[*ids, tokenizer.pad_id]]]), tf.zeros([1, 1]), None)
+    monkeypatch.setattr(graph, "search", lambda *arguments: result)
+    tokens = graph.attention(tf.constant(["noon"]))["target_tokens"].numpy()[0]
+    assert [token.decode() for token in tokens] == [*tokenizer.tokens(ids, side="target"), ""]
+
+
 def test_the_bound_of_a_graph_is_that_of_the_translator(translator):
     texts = ["half past four", " " * 5000 + "half past four", "half past four" + " " * 5000]
     texts += [" " * 5000, "seven " * 100, "\ufdfa" * 5000, ""]

@@ -105,6 +105,32 @@ def test_long_and_many_terms_and_prefixes_cost_little(signatures):
     assert found["has_terms"].numpy()[0] and "四点" in texts(found)[0]
 
 
+def test_a_prefix_that_cannot_be_written_is_left_out_and_said():
+    """`<unk>` is forced nowhere, as Python refuses such a prefix."""
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("a SavedModel is made by TensorFlow")
+    import tensorflow as tf
+
+    from kformer.export.saved_model.constrained import RowSignatures
+    from kformer.export.saved_model.tokenizer import GraphTokenizer
+    from kformer.export.saved_model.translation import TranslationGraph
+
+    texts = ["a man in the sun", "the sun in a man"] * 10
+    tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=24, byte_fallback=False)
+    sizes = {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 8, "num_encoder_layers": 1}
+    model = kformer.Transformer(24, **sizes, num_decoder_layers=1, max_length=20)
+    options = kformer.decoding.SearchOptions(beam_size=2, max_length=6)
+    graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, options)
+    signatures = RowSignatures(graph, tokenizer.vocabulary("target"))
+    prefixes = ["the sun", "the \u732b", "", "the man in the sun in the man"]
+    outputs = signatures.prefix(tf.constant(["a man"] * 4), tf.constant(prefixes))
+    assert outputs["has_prefix"].numpy().tolist() == [True, False, True, False]
+    unwritable, free = outputs["translation"].numpy()[1:3]
+    assert unwritable == free and "\u2047".encode() not in unwritable
+    with pytest.raises(ValueError, match="the model's vocabulary lacks one of its characters"):
+        kformer.Translator(model, tokenizer, options)(["a man"], prefixes=["the \u732b"])
+
+
 def test_each_text_needs_a_row(signatures):
     import tensorflow as tf
 
@@ -125,6 +151,8 @@ def test_a_saved_model_refuses_terms_that_it_cannot_write(translator, folder):
         saved.translate(["half past four", "noon"], terms=terms, batch_size=1)
     with pytest.raises(ValueError, match="terms of text 2"):
         translator.translate(["half past four", "noon"], terms=terms)
+    with pytest.raises(ValueError, match="The prefix of text 1 cannot be written"):
+        saved.translate(["noon"], prefixes=["九点 " * 400])
     # A document is translated all the same, and has the term.
     glossary = kformer.documents.Glossary([("noon", "九点 " * 400)])
     assert "九点" in saved.document("noon", glossary=glossary)
