@@ -6,7 +6,15 @@ import keras
 from keras import ops
 
 from kformer.layers.cache import KeyValueCache, StaticKeyValueCache
-from kformer.layers.masks import after_padding, both, causal_mask, combine_masks, over_keys
+from kformer.layers.masks import (
+    after_padding,
+    both,
+    causal_mask,
+    check_fits,
+    check_masks,
+    combine_masks,
+    over_keys,
+)
 from kformer.layers.shapes import reshape
 
 # Stands for minus infinity in float32 scores: exp(MASKED - max) is 0, and a row of it alone still
@@ -56,6 +64,7 @@ def full_attention(layer, query, key, value, call):
         is_causal = False
     if bias is not None:
         bias = ops.cast(bias if len(bias.shape) == 4 else ops.expand_dims(bias, 0), "float32")
+        check_fits("attention_bias", bias, "[B, N, T, S]", (*query.shape[:3], key.shape[2]))
     if fused:
         context, weights = _by_kernel(query, key, value, scale, mask, bias, is_causal), None
     else:
@@ -180,6 +189,7 @@ class FullAttention:
             if cache is not None:
                 cache = cache.append(key, value)
                 key, value = cache.view()
+                check_masks(query, key.shape[2], mask, padding)
                 mask, is_causal = combine_masks(mask, cache.causal_mask(length)), False
                 if call.left_padding is not None:
                     positions = ops.arange(ops.shape(key)[2], dtype="int32")

@@ -9,6 +9,17 @@ from keras import ops
 from kformer.layers.counter_hash import derive_seed
 
 _DTYPES = {"float64": "float32", "int64": "int32"}
+# The arguments of Keras's and KerasHub's layers that have other names here.
+_OUR_NAMES = {
+    "key_dim": "head_dim",
+    "key_mask": "padding_mask",
+    "decoder_sequence": "x",
+    "encoder_sequence": "encoded",
+    "decoder_padding_mask": "padding_mask",
+    "decoder_attention_mask": "attention_mask",
+    "encoder_padding_mask": "encoded_padding_mask",
+    "encoder_attention_mask": "cross_attention_mask",
+}
 
 
 def of_list(value):
@@ -62,6 +73,39 @@ def check_rank(owner, value, axes):
         )
 
 
+def is_boolean(value):
+    """Returns whether a value is a boolean tensor or array."""
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and keras.backend.standardize_dtype(dtype) == "bool"
+
+
+def check_further_inputs(layer, values):
+    """Checks that no mask is among the positional arguments after the first.
+
+    Raises:
+        ValueError: a value is boolean or has another rank than a sequence of vectors.
+    """
+    owner = (
+        f"A positional argument of the layer '{layer.name}', which takes masks by name "
+        "(padding_mask=mask, attention_mask=mask),"
+    )
+    for value in values:
+        if is_boolean(value):
+            raise ValueError(f"{owner} must be a sequence of vectors, but is boolean.")
+        check_rank(owner, value, "[B, T, D]")
+
+
+def check_names(owner, names):
+    """Checks that no argument has the name that it has in Keras's or KerasHub's layers.
+
+    Raises:
+        TypeError: an argument has such a name.
+    """
+    for name in names:
+        if name in _OUR_NAMES:
+            raise TypeError(f"{owner} has no argument {name!r}: give {_OUR_NAMES[name]!r} instead.")
+
+
 class LayerArguments(TypedDict, total=False):
     """The arguments of `keras.layers.Layer`, which every layer takes as `**kwargs`."""
 
@@ -98,6 +142,7 @@ class ReadsLists(keras.layers.Layer):
     saved_arguments = ()
 
     def __init__(self, **kwargs: Unpack[LayerArguments]):
+        check_names(type(self).__name__, kwargs)
         super().__init__(**kwargs)
         self.supports_masking = True
 
@@ -140,10 +185,12 @@ class ReadsLists(keras.layers.Layer):
 
     def _tensors(self, args, kwargs):
         """The arguments of a call without nested lists, the positional ones of the right rank."""
+        check_names(f"The layer '{self.name}'", kwargs)
         same = {id(value): of_list(value) for value in args}
         args = tuple(same[id(value)] for value in args)
         kwargs = {name: of_list(value) for name, value in kwargs.items()}
         if self.input_axes is not None:
-            for value in args:
+            for value in args[:1]:
                 check_rank(f"The input of the layer '{self.name}'", value, self.input_axes)
+            check_further_inputs(self, args[1:])
         return args, kwargs

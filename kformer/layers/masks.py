@@ -1,8 +1,11 @@
 """Attention masks: boolean, `True` where a query may attend to a key, combined with AND.
 
+A mask of integers is read as booleans; one of floats is refused, since it may be one to add.
+
 Shape letters: B batch, T queries, S keys. Every mask is broadcastable to `[B, N, T, S]`.
 """
 
+import keras
 from keras import ops
 
 from kformer.layers.inputs import of_list
@@ -73,7 +76,7 @@ def combine_masks(*masks):
         Boolean tensor broadcastable to `[B, N, T, S]`, or `None` if every mask is `None`.
 
     Raises:
-        ValueError: a mask has another rank.
+        ValueError: a mask has another rank, or floats.
     """
     combined = None
     for mask in masks:
@@ -87,11 +90,61 @@ def combine_masks(*masks):
                 f"shape {tuple(mask.shape)} was given; reshape a padding mask [B, S] to [B, 1, S] "
                 "with ops.expand_dims(mask, 1)."
             )
-        mask = ops.cast(mask, "bool")
+        mask = as_boolean(mask)
         if rank < 4:
             mask = mask[None, None] if rank == 2 else mask[:, None]
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
+
+
+def as_boolean(mask):
+    """Returns a mask of booleans or integers as booleans; `None` stays `None`.
+
+    Raises:
+        ValueError: the mask has floats, such as those of a mask that is added to scores.
+    """
+    if mask is None:
+        return None
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if "float" in dtype:
+        raise ValueError(
+            "A mask is boolean, True where a query may attend to a key, but one of the dtype "
+            f"{dtype} was given: for a mask of 0 and -1e9, which is added to scores, give "
+            "mask == 0, and for one of 1 and 0 give mask == 1."
+        )
+    return ops.cast(mask, "bool")
+
+
+def check_fits(name, value, axes, sizes):
+    """Checks that a mask or bias can be broadcast to the shape that an attention needs.
+
+    Args:
+        name: str. The name of the argument.
+        value: tensor, or `None`, which fits.
+        axes: str. Such as `"[B, S]"`.
+        sizes: tuple of int, or `None` where a size is not known. The shape.
+
+    Raises:
+        ValueError: the value has another rank, or an axis that is neither as long nor 1.
+    """
+    if value is None:
+        return
+    shape = tuple(value.shape)
+    if len(shape) != len(sizes) or any(
+        None not in (length, size) and length not in (1, size)
+        for length, size in zip(shape, sizes, strict=True)
+    ):
+        raise ValueError(
+            f"{name} must have the shape {axes}, here {sizes} (an axis may be 1), but one of the "
+            f"shape {shape} was given."
+        )
+
+
+def check_masks(query, keys, mask=None, padding=None):
+    """Checks by `check_fits` that masks fit queries `[B, N, T, H]` and the number of keys S."""
+    rows, heads, queries, _ = query.shape
+    check_fits("attention_mask", mask, "[B, N, T, S]", (rows, heads, queries, keys))
+    check_fits("padding_mask", padding, "[B, S]", (rows, keys))
 
 
 def over_keys(padding):
@@ -101,7 +154,7 @@ def over_keys(padding):
 
 def both(first, second):
     """Two masks of equal shape combined with AND, as booleans; either may be `None`."""
-    first, second = (None if mask is None else ops.cast(mask, "bool") for mask in (first, second))
+    first, second = as_boolean(first), as_boolean(second)
     return first if second is None else second if first is None else ops.logical_and(first, second)
 
 

@@ -10,11 +10,17 @@ from kformer.layers.counter_hash import settled_seed
 from kformer.layers.dropout import Dropout
 from kformer.layers.full_attention import AttentionCall, FullAttention
 from kformer.layers.initializers import seeded
-from kformer.layers.inputs import LayerArguments, ReadsLists, check_rank
+from kformer.layers.inputs import (
+    LayerArguments,
+    ReadsLists,
+    check_further_inputs,
+    check_rank,
+    is_boolean,
+)
 from kformer.layers.linear_attention import LinearAttention
 from kformer.layers.local_attention import LocalAttention
 from kformer.layers.low_rank import adapted
-from kformer.layers.masks import after_padding, both, combine_masks
+from kformer.layers.masks import after_padding, both, check_masks, combine_masks
 from kformer.layers.relative_positions import check_rotary_size, rotate_positions
 from kformer.layers.shapes import linear, reshape
 from kformer.utils.checks import check_choice, check_whole
@@ -270,21 +276,14 @@ class MultiHeadAttention(ReadsLists):
 
     def __call__(self, query, value=None, key=None, **kwargs):
         (query, value, key), kwargs = self._tensors((query, value, key), kwargs)
-        dtype = getattr(key, "dtype", None)
-        if dtype is not None and keras.backend.standardize_dtype(dtype) == "bool":
-            raise ValueError(
-                f"The third argument of the attention layer '{self.name}' is `key`, as in Keras, "
-                "but a boolean mask was given: pass it by name, "
-                "layer(query, value, attention_mask=mask)."
-            )
+        check_rank(f"The input of the layer '{self.name}'", query, "[B, T, D]")
+        check_further_inputs(self, (value, key))
         if key is not None and key is not value:
             raise ValueError(
                 f"The attention layer '{self.name}' projects keys and values from one tensor: call "
                 "it as layer(query, value) or layer(x, x, x), or use keras.layers."
                 "MultiHeadAttention for keys of their own."
             )
-        for inputs in (query, value):
-            check_rank(f"The input of the layer '{self.name}'", inputs, "[B, T, D]")
         if key is query and not (self.built and not self.is_self_attention):
             value = None
         return super().__call__(query, value, **kwargs)
@@ -310,6 +309,19 @@ class MultiHeadAttention(ReadsLists):
         is_cross_step = cache is not None and not self.is_self_attention
         if self.is_self_attention:
             query, key, value = self._self_inputs(query, value)
+        else:
+            query, key, value = self._cross_inputs(query, value, cache)
+        attention_mask = combine_masks(attention_mask)
+        # A cache of self-attention has more keys.
+        keys = key.shape[2] if cache is None or is_cross_step else None
+        check_masks(query, keys, attention_mask, padding_mask)
+        if is_boolean(attention_bias):
+            raise ValueError(
+                "attention_bias is added to the scores, but it is boolean: give a mask as "
+                "attention_mask."
+            )
+        implicit = None if is_cross_step else value_mask
+        if self.is_self_attention:
             start = 0 if cache is None else cache.length
             # With a cache an implicit mask would cover the new tokens only.
             implicit = None if cache is not None else mask if mask is not None else query_mask
@@ -317,11 +329,8 @@ class MultiHeadAttention(ReadsLists):
                 positions = start + ops.arange(length, dtype="int32")
                 padding_mask = both(padding_mask, after_padding(left_padding, positions))
                 left_padding = None
-        else:
-            query, key, value = self._cross_inputs(query, value, cache)
-            implicit = None if is_cross_step else value_mask
         call = AttentionCall(
-            combine_masks(attention_mask),
+            attention_mask,
             both(padding_mask, implicit),
             left_padding,
             attention_bias,

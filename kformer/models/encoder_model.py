@@ -6,6 +6,7 @@ from keras import ops
 from kformer.layers import Dropout, padding_mask
 from kformer.layers.counter_hash import derive_seed
 from kformer.layers.inputs import part_arguments
+from kformer.layers.masks import as_boolean
 from kformer.layers.normalization import unit_vectors
 from kformer.models.base_model import BaseModel
 from kformer.models.config import POOLINGS, EncoderArguments, EncoderConfig, describes
@@ -44,7 +45,7 @@ class Pooling(keras.layers.Layer):
             return x[:, 0]
         if padding_mask is None:
             return ops.mean(x, axis=1)
-        counted = ops.expand_dims(ops.cast(padding_mask, "float32"), -1)
+        counted = ops.expand_dims(ops.cast(as_boolean(padding_mask), "float32"), -1)
         total = ops.sum(ops.cast(x, "float32") * counted, axis=1)
         return ops.cast(total / ops.maximum(ops.sum(counted, axis=1), 1.0), self.compute_dtype)
 

@@ -41,7 +41,7 @@ def test_lists_of_several_arguments():
     states, other = STATES.tolist(), STATES[:, :2].tolist()
     attention = layers.MultiHeadAttention(2)
     assert attention(states, states, states).shape == (2, 3, 8) and attention.is_self_attention
-    masks = {"padding_mask": [[True, True, False]] * 2, "attention_mask": np.ones((3, 3)).tolist()}
+    masks = {"padding_mask": [[True, True, False]] * 2, "attention_mask": [[True] * 3] * 3}
     tensors = {name: ops.convert_to_tensor(mask, dtype="bool") for name, mask in masks.items()}
     expected = to_numpy(attention(ops.convert_to_tensor(STATES), **tensors))
     np.testing.assert_array_equal(to_numpy(attention(states, **masks)), expected)
