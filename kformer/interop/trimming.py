@@ -164,7 +164,7 @@ def _trimmed_tokenizer(tokenizer, ids, numbers, names):
     source = numbers["source"]
     prefixes = {"source": tokenizer.source_prefix, "target": tokenizer.target_prefix}
     suffixes = {"source": tokenizer.source_suffix, "target": tokenizer.target_suffix}
-    return Tokenizer._from_parts(
+    return Tokenizer(
         models,
         pieces,
         controls,
