@@ -25,11 +25,28 @@ _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "can't allocate memory"
 def main(arguments=None):
     """Runs the command and returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stderr is None:
+        _replace_closed_errors()
     if runs_as_child(arguments):
         return run_as_child(arguments)
     if take_streams():
         end_child(_run(arguments))
     return _run(arguments)
+
+
+def _replace_closed_errors():
+    """Makes the null device standard error, which is closed.
+
+    Else Python prints errors on standard output, and the next open file gets the descriptor 2, on
+    which libraries write.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) < 2:  # These are closed, too.
+        pass
+    if number > 2:  # Another file has that descriptor already.
+        os.close(number)
+    else:
+        os.set_inheritable(2, True)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _run(arguments):

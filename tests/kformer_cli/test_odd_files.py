@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -48,6 +49,19 @@ def test_an_error_ends_a_translation_whose_pipe_is_open(tmp_path):
         process.stdin.flush()
         assert process.wait(120) == 2
         assert b"The text has more lines than" in process.stderr.read()
+
+
+@pytest.mark.heavy
+def test_a_closed_standard_error_takes_nothing_into_the_output(tmp_path):
+    """Else Python prints it on standard output, and the next open file gets its descriptor."""
+    (tmp_path / "glossary").write_text("noon\t\n")
+    arguments = ["translate", RUN, "--beam-size", "1", "--glossary", tmp_path / "glossary"]
+    arguments += ["--input", tmp_path / "glossary", "--output", tmp_path / "output"]
+    command = shlex.join([sys.executable, "-m", "kformer_cli", *map(str, arguments)])
+    for words, code in ((command, 0), (f"{command} --n-best 2", 2)):
+        ended = subprocess.run(f"{words} 2>&-", shell=True, cwd=ROOT, capture_output=True)
+        assert (ended.returncode, ended.stdout) == (code, b"")
+    assert (tmp_path / "output").read_text().count("\n") == 1
 
 
 def test_standard_output_as_a_file_is_written_on(tmp_path, capfd):
