@@ -4,6 +4,7 @@ import re
 import time
 import urllib.parse
 
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -15,6 +16,8 @@ from kformer.serving.languages import NAMES
 
 _PROTOCOL = "libretranslate"
 _MOST_FIELDS = 10_000
+# What LibreTranslate's own server has, and this one has not.
+_MISSING = ("/translate_file", "/detect", "/suggest", "/frontend/settings")
 _N_BEST = "n_best"
 
 
@@ -31,7 +34,14 @@ def routes(ingress):
     return [
         post_route("/translate", ingress, protocol.translate),
         Route("/languages", protocol.languages),
+        *(Route(path, _missing, methods=["GET", "POST"]) for path in _MISSING),
     ]
+
+
+async def _missing(request):
+    message = f"This server has no {request.url.path}: it has /translate and /languages"
+    message += ", and files are translated by the command kformer translate --document FILE."
+    raise HTTPException(501, message)
 
 
 class _LibreTranslate(Protocol):
@@ -49,8 +59,7 @@ class _LibreTranslate(Protocol):
         return JSONResponse(languages)
 
     async def translate(self, request, content):
-        is_form = media_type(request) == "application/x-www-form-urlencoded"
-        fields = _form(content) if is_form else parse_json(content)
+        fields = _fields(request, content)
         keys = [request.headers.get(name) for name in ("authorization", "x-api-key")]
         self.ingress.keys.check(*keys, fields.get("api_key"))
         q, format = fields.get("q"), fields.get("format") or "text"
@@ -104,13 +113,29 @@ class _LibreTranslate(Protocol):
         raise InvalidRequest("There is no model from the language of source to that of target.")
 
 
-def _form(content):
+def _fields(request, content):
+    """The fields of a request: of JSON, whatever its type is called, or of a form."""
+    kind, pairs = media_type(request), None
     try:
-        pairs = urllib.parse.parse_qsl(
-            content.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS
-        )
-    except ValueError:
+        if kind == "multipart/form-data":
+            pairs = _multipart(request.headers["content-type"], content)
+        elif kind == "application/x-www-form-urlencoded" and content.lstrip()[:1] != b"{":
+            text, options = content.decode("utf-8"), {"max_num_fields": _MOST_FIELDS}
+            pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, **options)
+    except (ValueError, TypeError):
         raise InvalidRequest("The form cannot be read.") from None
-    fields = dict(pairs)
+    if pairs is None:
+        return parse_json(content)
     texts = [value for name, value in pairs if name == "q"]
-    return {**fields, "q": texts} if len(texts) > 1 else fields
+    return {**dict(pairs), **({"q": texts} if len(texts) > 1 else {})}
+
+
+def _multipart(content_type, content):
+    """Pairs of names and values. `ValueError` or `TypeError` if it is malformed."""
+    boundary = re.search(r'boundary=("?)([^";]{1,70})\1', content_type)[2]
+    _, *parts, end = (b"\r\n" + content).split(b"\r\n--" + boundary.strip().encode())
+    if not (end.startswith(b"--") and 0 < len(parts) <= _MOST_FIELDS):
+        raise ValueError
+    heads, values = zip(*(part.split(b"\r\n\r\n", 1) for part in parts), strict=True)
+    names = [re.search(rb'[; ]name="([^"]*)"', head)[1].decode() for head in heads]
+    return list(zip(names, (value.decode() for value in values), strict=True))
