@@ -3,6 +3,7 @@
 import contextlib
 import ipaddress
 import math
+import re
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -15,8 +16,8 @@ from kformer.serving.ingress import libretranslate, open_inference, tensorflow_s
 from kformer.serving.interface import Overloaded, ServingError, Unauthorized, require
 from kformer.serving.page.routes import OPEN_PATHS, page_routes
 
-# Paths that orchestrators ask without a key, and one whose key may stand in the body.
-_WITHOUT_KEY = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready", "/translate"}
+# Paths that orchestrators ask without a key, by any Host or none.
+_HEALTH = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready"}
 _PROTOCOLS = {
     "/v1/": "tensorflow_rest",
     "/v2": "open_inference",
@@ -49,7 +50,8 @@ def make_app(ingress):
         ),
     )
     app.state.ingress = ingress
-    return _Guard(app, ingress, _WITHOUT_KEY.union(OPEN_PATHS))
+    # A key of LibreTranslate's protocol may stand in the body.
+    return _Guard(app, ingress, _HEALTH.union(OPEN_PATHS, ["/translate"]))
 
 
 async def _ready(request):
@@ -121,7 +123,8 @@ class _Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         message = "The server is not known by this Host: start it with --allowed-host NAME."
-        require(self._is_allowed(host.lower()), message)
+        message = message if host else "The request has no Host."
+        require(scope["path"] in _HEALTH or self._is_allowed(host.lower()), message)
         origin = headers.get("origin")
         is_own = origin is None or origin.partition("//")[2] == headers.get("host")
         require(is_own, "Requests of other web pages are not answered.")
@@ -130,7 +133,8 @@ class _Guard:
 
     def _is_allowed(self, host):
         """Whether the server answers to the name in a header Host, with or without a port."""
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        parts = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?", host)
+        name = parts and (parts[1] or parts[2])
         if "*" in self._hosts or name in self._hosts:
             return True
         # An address, unlike a name, cannot be pointed at this server by somebody else.
