@@ -56,7 +56,7 @@ def ask(here):
 
 
 def request(method, path, body="", **headers):
-    lines = {"Host": "localhost", "Content-Length": len(body.encode()), **headers}
+    lines = {"Host": "localhost", "Content_Length": len(body.encode()), **headers}
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in lines.items() if value != ""]
     return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", body])
 
@@ -77,3 +77,81 @@ def test_health_has_the_bodies_of_the_specification(ask, here, monkeypatch):
     for path, body in (("health", {"ready": False}), ("models/en-zh", {**model, "ready": False})):
         status, _, content = ask(request("GET", f"/v2/{path}/ready"))
         assert status == 503 and json.loads(content) == body
+
+
+def multipart(fields, boundary="----page-7", end="--"):
+    parts = "".join(
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in fields
+    )
+    kind = f"multipart/form-data; boundary={boundary}"
+    return request("POST", "/translate", f"{parts}--{boundary}{end}\r\n", Content_Type=kind)
+
+
+FIELDS = [("q", "one é\r\n\r\ntwo"), ("source", "en"), ("target", "zh")]
+
+
+def test_a_form_of_a_page(ask):
+    """LibreTranslate's own page sends `multipart/form-data`."""
+    status, _, content = ask(multipart(FIELDS))
+    assert status == 200, content
+    assert json.loads(content)["translatedText"].splitlines() == ["ONE É", "", "TWO"]
+    status, _, content = ask(multipart([("q", "a"), *FIELDS, ("format", "text")]))
+    assert json.loads(content)["translatedText"] == ["A", "ONE É\r\n\r\nTWO"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        multipart(FIELDS, end=""),
+        multipart(FIELDS).replace("form-data; boundary=", "form-data; b="),
+        multipart([("q", "a")] * 10_001),
+        request("POST", "/translate", "", Content_Type="multipart/form-data; boundary=a"),
+        request(
+            "POST", "/translate", "--a\r\n\r\n--a--", Content_Type="multipart/form-data; boundary=a"
+        ),
+    ],
+)
+def test_a_broken_form_of_a_page(ask, content):
+    status, _, content = ask(content)
+    assert status == 400 and b"form" in content
+
+
+@pytest.mark.parametrize("kind", ["", "application/x-www-form-urlencoded", "text/plain"])
+def test_json_is_read_whatever_its_content_type(ask, kind):
+    """`curl -d` calls every body a form."""
+    body = '\n {"q": "one", "source": "en", "target": "zh"}'
+    status, _, content = ask(request("POST", "/translate", body, Content_Type=kind))
+    assert status == 200 and json.loads(content) == {"translatedText": "ONE"}
+
+
+@pytest.mark.parametrize("path", ["translate_file", "detect", "suggest", "frontend/settings"])
+def test_what_is_missing_of_libretranslate_is_named(ask, path):
+    for method in ("GET", "POST"):
+        status, _, content = ask(request(method, f"/{path}"))
+        assert status == 501 and f"/{path}" in json.loads(content)["error"]
+
+
+@pytest.mark.parametrize("host", ["", "translate", "translate:8501", "10.0.0.1:8501", "a b"])
+@pytest.mark.parametrize("path", ["/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready"])
+def test_probes_of_health_need_no_known_host(ask, path, host):
+    assert ask(request("GET", path, Host=host))[0] == 200
+    assert ask(f"GET {path} HTTP/1.0\r\n\r\n")[0] == 200
+    evil = request("GET", path, Host=host, Origin="http://evil.example")
+    assert ask(evil)[0] == 400
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "[::1]evil", "[::1]evil:80", "[::1", "::1]", "127.0.0.1:80:80", "localhost:x", "[]"],
+)
+def test_an_odd_host_is_refused(ask, host):
+    status, _, content = ask(request("GET", "/v1/models/en-zh", Host=host))
+    assert status == 400 and "Host" in json.loads(content)["error"]
+
+
+def test_space_around_a_header_is_none_of_its_value(ask):
+    body = json.dumps({"instances": ["one"]})
+    spaced = {"Content_Length": f"  {len(body)} ", "Host": " localhost\t "}
+    status, _, content = ask(request("POST", PREDICT, body, **spaced, Content_Encoding="identity "))
+    assert status == 200 and b"ONE" in content

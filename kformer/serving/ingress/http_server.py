@@ -48,6 +48,9 @@ class _Connection(HttpToolsProtocol):
         if self._head_bytes > _MOST_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
 
+    def on_header(self, name, value):
+        super().on_header(name, value.strip(b" \t"))  # Space around a value is none of it.
+
     def on_headers_complete(self):
         self._has_head()
         super().on_headers_complete()
