@@ -86,7 +86,9 @@ class StaticKeyValueCache(NamedTuple):
 
     def append(self, key, value):
         """The cache with the keys and values `[R, N, T, H]` of T more tokens; they must fit."""
-        start = (0, 0, self.length, 0)
+        # JAX wants one dtype, and an int is int64 under JAX_ENABLE_X64.
+        zero = ops.zeros_like(self.length)
+        start = (zero, zero, self.length, zero)
         return StaticKeyValueCache(
             ops.slice_update(self.key, start, key),
             ops.slice_update(self.value, start, value),
