@@ -332,7 +332,6 @@ class RelativePositionBias(ReadsLists):
         self.max_distance, self.bidirectional = max_distance, bidirectional
         self.initializer = keras.initializers.get(initializer)
         self.seed = settled_seed(seed)
-        self.build()
 
     def build(self, input_shape=None):
         initializer = seeded(self.initializer, self.seed, "table")
