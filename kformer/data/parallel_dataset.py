@@ -383,6 +383,9 @@ class ParallelDataset(OneReader):
             f"{kinds} BxSxT: {shapes}"
         )
 
+    def __repr__(self):
+        return f"<{type(self).__name__}: {self.summary()}>"
+
     def __len__(self):
         return self.steps_per_epoch
 

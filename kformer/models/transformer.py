@@ -10,7 +10,6 @@ from kformer.models.guided_alignment import guided_recording
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
-from kformer.utils.checks import check_choice
 from kformer.utils.signatures import takes
 
 
@@ -99,16 +98,16 @@ class Transformer(SequenceModel):
 
     @classmethod
     @takes(PresetArguments)
-    def from_preset(cls, preset, vocabulary_size, **options) -> "Transformer":
+    def from_preset(cls, preset, vocabulary_size=None, **options) -> "Transformer":
         """Creates a model of recommended size with new, random weights.
 
-        For trained weights, use `kformer.saving.load_run` or `kformer.interop`.
+        For trained weights, use `kformer.Translator.load` or `kformer.Translator.from_pretrained`.
 
         Args:
             preset: str. `"tiny"`, `"small"`, `"base"` or `"big"`, which have norms before the
                 sub-layers and rotary positions; `"paper_base"` or `"paper_big"`, the models of
                 "Attention is all you need". `kformer.models.PRESETS` has their options and sources.
-            vocabulary_size: int. V.
+            vocabulary_size: int. V, which has no default.
             **options: other arguments of `Transformer`, which override the preset's.
 
         Returns:
@@ -122,7 +121,11 @@ class Transformer(SequenceModel):
         model = kformer.Transformer.from_preset("tiny", vocabulary_size=8000, dropout=0.1)
         ```
         """
-        check_choice("preset", preset, PRESETS)
+        if preset not in PRESETS:
+            raise ValueError(
+                f"preset must be one of {', '.join(PRESETS)}, but {preset!r} was given: presets "
+                "have new weights, and kformer.Translator.from_pretrained(name) reads trained ones."
+            )
         return cls(vocabulary_size, **{**PRESETS[preset].config, **options})
 
     # Search.

@@ -21,7 +21,7 @@ from kformer.text.unigram_scores import quantize_scores
 from kformer.text.vocabulary_size import default_vocabulary_size
 from kformer.utils.checks import check_choice, check_whole
 from kformer.utils.lines import read_chunks
-from kformer_options.names import named
+from kformer_options.names import in_python, named
 from kformer_options.text_files import check_readable, count_lines, is_path
 
 MODEL_TYPES = ("unigram", "bpe")
@@ -161,6 +161,22 @@ def train_sentencepiece(
     return quantize_scores(model) if model_type == "unigram" else model
 
 
+def files_or_texts(files, texts):
+    """Returns the files and the texts of a corpus: texts that were given as files become texts.
+
+    A list or tuple of str has paths. Another iterable has texts, unless its first item is a path or
+    names a file.
+    """
+    if isinstance(files, str | bytes | list | tuple) or not hasattr(files, "__iter__"):
+        return files, texts
+    items = iter(files)
+    first = next(items, None)
+    if first is None or isinstance(first, os.PathLike) or os.path.isfile(first):
+        return [first, *items] if first is not None else [], texts
+    # An iterator can be read once.
+    return None, itertools.chain([first], items) if items is files else files
+
+
 def open_corpus(files, texts, files_name, texts_name):
     """Returns an iterable of texts and their name in errors, from files or from texts.
 
@@ -183,6 +199,11 @@ def open_corpus(files, texts, files_name, texts_name):
             raise ValueError(
                 f"{files_name} takes paths of text files, but it has a {type(path).__name__}: give "
                 f"texts themselves as {texts_name}."
+            )
+        if not os.path.exists(path):
+            raise FileNotFoundError(
+                f"The text file {os.fspath(path)!r} does not exist; give the path of a UTF-8 text "
+                f"file{in_python(f', or texts themselves as {texts_name}=')}."
             )
         check_readable(path, "text")
     names = ", ".join(repr(os.fspath(path)) for path in paths[:3]) + " ..." * (len(paths) > 3)

@@ -12,7 +12,7 @@ from kformer.text.folder import SIDES, SPECIAL_NAMES, read_folder, write_folder
 from kformer.text.id_sequences import IdSequence, id_rows
 from kformer.text.languages import check_languages, cut_tag, find_language
 from kformer.text.normalization import get_normalization, valid_text
-from kformer.text.sentencepiece_training import open_corpus, train_on_corpus
+from kformer.text.sentencepiece_training import files_or_texts, open_corpus, train_on_corpus
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
 from kformer.utils.checks import check_choice
 from kformer.utils.types import Path, Texts
@@ -100,8 +100,8 @@ class Tokenizer:
     @classmethod
     def train(
         cls,
-        files: Path | Sequence[Path] | None = None,
-        target_files: Path | Sequence[Path] | None = None,
+        files: Path | Sequence[Path] | Texts | None = None,
+        target_files: Path | Sequence[Path] | Texts | None = None,
         *,
         texts: Texts | None = None,
         target_texts: Texts | None = None,
@@ -119,7 +119,8 @@ class Tokenizer:
         Args:
             files: path or list of paths, default `None`. UTF-8 text files with one text per line.
                 Without `target_files` they train one joint model for both sides, so list the files
-                of both languages.
+                of both languages. Another iterable than a list or tuple, such as a column of a
+                dataset, may have the texts themselves.
             target_files: path or list of paths, default `None`. These train the target model, and
                 `files` the source model.
             texts, target_texts: iterables of str or bytes, default `None`. Used instead of files,
@@ -157,6 +158,8 @@ class Tokenizer:
         two = kformer.Tokenizer.train("train.en", "train.de", vocabulary_size=(330, 330))
         ```
         """
+        files, texts = files_or_texts(files, texts)
+        target_files, target_texts = files_or_texts(target_files, target_texts)
         rule = get_normalization(normalization, trainable=True)
         corpora = [(files, texts, "files", "texts")]
         if target_files is not None or target_texts is not None:
@@ -545,7 +548,8 @@ class Tokenizer:
         sizes = (self.vocabulary_size, self.target_vocabulary_size)
         return (
             f"Tokenizer(vocabulary_size={sizes[0] if self.joint else sizes}, "
-            f"normalization={self.normalization!r}, joint={self.joint})"
+            f"normalization={self.normalization!r}, joint={self.joint}"
+            f"{f', languages={len(self._languages)}' if self._languages else ''})"
         )
 
 

@@ -1,10 +1,15 @@
 """What a `Translator` returns: hypotheses, scores and attention."""
 
+import html
 from typing import NamedTuple
 
 import numpy as np
 
+from kformer.text.normalization import valid_text
 from kformer.utils.rows import up_to_end
+
+# A notebook shows no more texts.
+_SHOWN = 100
 
 
 class Hypothesis(NamedTuple):
@@ -85,11 +90,13 @@ class Translation(NamedTuple):
         hypotheses: list of `Hypothesis`, best first.
         truncated: bool. Whether the source was longer than the model's limit and was cut.
         words: `AnnotatedTranslation` of the best translation, or `None` if it was not asked for.
+        source: str, or `None` where it is not known. The source text.
     """
 
     hypotheses: list[Hypothesis]
     truncated: bool
     words: AnnotatedTranslation | None = None
+    source: str | None = None
 
     @property
     def text(self) -> str:
@@ -100,6 +107,45 @@ class Translation(NamedTuple):
     def score(self) -> float:
         """The best translation's log-probability."""
         return self.hypotheses[0].score
+
+    def _repr_html_(self):
+        return Translations([self])._repr_html_()
+
+
+class Translations(list):
+    """A list of `Translation`, which a notebook shows as a table of text, translation and score."""
+
+    @classmethod
+    def of(cls, texts, results):
+        """Returns the results with their source texts, str or bytes."""
+        pairs = zip(texts, results, strict=True)
+        return cls(result._replace(source=valid_text(text)) for text, result in pairs)
+
+    def _repr_html_(self):
+        rows = [("text", "translation", "score")]
+        for result in self[:_SHOWN]:
+            for index, hypothesis in enumerate(result.hypotheses):
+                source = "" if index else result.source or ""
+                rows.append((source, hypothesis.text, f"{hypothesis.score:.2f}"))
+        more = len(self) - _SHOWN
+        return html_table(rows) + (f"<p>and {more:,} more</p>" if more > 0 else "")
+
+
+def html_table(rows):
+    """Returns rows of texts as an HTML table, whose colors are the notebook's, light or dark.
+
+    Args:
+        rows: list of rows of str; the first has the titles.
+
+    Returns:
+        str. Nothing in a text becomes HTML.
+    """
+    titles, *rows = (
+        [f'style="text-align: left" dir="auto">{html.escape(text)}' for text in row] for row in rows
+    )
+    lines = ["".join(f"<td {cell}</td>" for cell in row) for row in rows]
+    lines.insert(0, "".join(f"<th {cell}</th>" for cell in titles))
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 class AttentionMap(NamedTuple):

@@ -5,6 +5,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import AnyStr
 
+import numpy as np
+
 from kformer.decoding import SearchOptions
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
@@ -84,6 +86,28 @@ class Translator:
         self._search = TextSearch(model, tokenizer, dtype)
         self._alternatives = Alternatives(self._search)
         self._reader = PairReader(model, tokenizer)
+
+    def __repr__(self):
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<{type(self).__name__}: {facts}>"
+
+    def _repr_html_(self):
+        return translation.html_table([(type(self).__name__, ""), *self._facts().items()])
+
+    def _facts(self):
+        """What is shown of the translator: a dict of str."""
+        options, facts = self.options, {}
+        codes = self.tokenizer.source_language, self.tokenizer.target_language
+        if self.tokenizer.languages:
+            facts["languages"] = " → ".join(code or "?" for code in codes)
+        facts["parameters"] = f"{sum(int(np.prod(each.shape)) for each in self.model.weights):,}"
+        facts["vocabulary"] = f"{self.tokenizer.target_vocabulary_size:,}"
+        changed = [
+            f"{field.name}={value}"
+            for field in dataclasses.fields(options)
+            if (value := getattr(options, field.name)) != field.default or field.name == "beam_size"
+        ]
+        return {**facts, "search": ", ".join(changed)}
 
     def __call__(self, texts, **arguments):
         is_one = isinstance(texts, str | bytes)
@@ -166,10 +190,14 @@ class Translator:
         constraints = TextConstraints(self.tokenizer, len(texts), *rows, first_index)
         batching = (batch_size, batch_tokens, first_index, progress)
         if mbr is not None:
-            return least_risk_translations(self._search, texts, constraints, mbr, options, batching)
-        if alternatives is not None:
-            return self._alternatives(texts, constraints, alternatives, options, batching)
-        return self._search(texts, constraints, options, *batching)
+            results = least_risk_translations(
+                self._search, texts, constraints, mbr, options, batching
+            )
+        elif alternatives is not None:
+            results = self._alternatives(texts, constraints, alternatives, options, batching)
+        else:
+            results = self._search(texts, constraints, options, *batching)
+        return translation.Translations.of(texts, results)
 
     def document(
         self,

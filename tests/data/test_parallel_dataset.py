@@ -145,6 +145,7 @@ def test_what_the_corpus_left_out_is_known(tokenizer):
     with pytest.warns(UserWarning, match="left out") as caught:
         dataset = ParallelDataset(["aaa", "aaaa", "", "a"], ["b"] * 4, tokenizer, max_length=4)
     assert (dataset.num_pairs, dataset.num_too_long, dataset.num_empty, len(caught)) == (2, 1, 1, 2)
+    assert repr(dataset) == f"<ParallelDataset: {dataset.summary()}>"
     assert dataset.summary() == (
         "2 pairs (1 too long and 1 empty left out), 1 step per epoch, 4 target tokens, 100.0 % "
         "full, 1 shape BxSxT: 2x4x2"

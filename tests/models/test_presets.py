@@ -111,3 +111,5 @@ def test_a_model_without_a_preset_is_the_papers():
 def test_unknown_preset():
     with pytest.raises(ValueError, match="preset must be one of tiny, small, base, big"):
         kformer.Transformer.from_preset("huge", vocabulary_size=50)
+    with pytest.raises(ValueError, match="new weights, .*Translator.from_pretrained.* trained"):
+        kformer.Transformer.from_preset("bart_base_en")

@@ -484,3 +484,39 @@ def test_an_unknown_run_that_is_a_piece_of_the_vocabulary_has_its_id():
         [*own.tokenize("\u00e4")[:-1], token] for token in (301, 1, 1, 1)
     ]
     assert each.detokenize(each.tokenize("dog\u00fc dog")) == "dog\u00fc dog"
+
+
+class Column:
+    """A column of a dataset: an iterable of texts that is no list."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def __iter__(self):
+        return iter(self.texts)
+
+
+def test_texts_are_taken_in_place_of_files(tmp_path):
+    """As by `ParallelDataset`; a list of str has the names of files."""
+    lines = ["the dog sees a cat"] * 9
+    for texts in (Column(lines), iter(lines), np.array(lines), Column(map(str.encode, lines))):
+        found = Tokenizer.train(texts, vocabulary_size=275)
+        assert found.tokenize(lines) == Tokenizer.train(texts=lines, vocabulary_size=275).tokenize(
+            lines
+        )
+    two = Tokenizer.train(Column(lines), Column(["der Hund"] * 9), vocabulary_size=(275, 268))
+    assert (two.vocabulary_size, two.target_vocabulary_size) == (275, 268)
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    for paths in ([str(path)], (path,), iter([str(path)]), iter([path]), tmp_path.glob("*.txt")):
+        found = Tokenizer.train(paths, vocabulary_size=275)
+        assert found.vocabulary_size == 275
+    with pytest.raises(FileNotFoundError, match="the dog sees a cat.*texts="):
+        Tokenizer.train(lines, vocabulary_size=275)
+
+
+def test_a_tokenizer_shows_its_sizes_and_languages():
+    tokenizer = Tokenizer.train(texts=["the dog sees a cat"] * 9, vocabulary_size=275)
+    assert repr(tokenizer) == (
+        "Tokenizer(vocabulary_size=275, normalization='nmt_nfkc', joint=True)"
+    )

@@ -1,6 +1,7 @@
 """The translator, on a real trained model: the frozen run."""
 
 import copy
+import html
 import json
 import pathlib
 import pickle
@@ -245,3 +246,24 @@ def test_rounded_matrices_of_two_shortlists(translator, dtype, backend):
         few = translator.shortlist([target])
         expected = translator(["9:00 a.m.", "4:30 p.m."], shortlist=few)
         assert rounded(["9:00 a.m.", "4:30 p.m."], shortlist=few) == expected
+
+
+@pytest.mark.any_backend
+def test_what_a_notebook_shows(translator):
+    text = repr(translator)
+    assert text.startswith("<Translator: parameters ") and "search beam_size=4" in text
+    count = f"{translator.model.count_params():,}"
+    for shown in (text, translator._repr_html_()):
+        assert count in shown and f"{translator.tokenizer.target_vocabulary_size:,}" in shown
+    assert "languages" not in text  # It has one pair, whose names nobody said.
+    source = "<script>alert(1)</script> & half past four"
+    results = translator.translate([source, b"seven o'clock"], n_best=2)
+    table = results._repr_html_()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; half past four" in table
+    assert "<script" not in table and "color" not in table
+    for result in results:
+        for hypothesis in result.hypotheses:
+            assert html.escape(hypothesis.text) in table and f"{hypothesis.score:.2f}" in table
+    assert results[1].source == "seven o'clock"
+    assert results[0]._repr_html_().count("<tr>") == 3
+    assert "and 20 more</p>" in type(results)(results * 60)._repr_html_()

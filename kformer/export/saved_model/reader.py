@@ -3,7 +3,7 @@
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
-from kformer.translating.translation import Hypothesis, Translation
+from kformer.translating.translation import Hypothesis, Translation, Translations
 from kformer.utils.checks import check_texts, shown
 from kformer_options.installed import check_extra
 from kformer_options.names import numbered
@@ -176,7 +176,7 @@ class SavedModelTranslator:
             done += len(batch)
             if progress is not None:
                 progress(done)
-        return results
+        return Translations.of(texts, results)
 
     def document(self, text, format="text", **options):
         """Translates a document; arguments and returns are those of `Translator.document`."""
