@@ -140,8 +140,8 @@ def read_folder(folder):
     for side in SIDES:
         settings = config[side]
         _check(settings, _SIDE, path)
-        if max(len(settings["prefix"]), len(settings["suffix"])) > _MOST_SPECIAL:
-            raise ValueError(f"{path}: {side!r} has over {_MOST_SPECIAL} ids around a text.")
+        if (count := max(len(settings["prefix"]), len(settings["suffix"]))) > _MOST_SPECIAL:
+            raise ValueError(f"{path}: {side!r} has {count:,} ids around a text, not a few.")
         settings["model"] = model = _read_file(folder, settings["model"])
         num_fields = 0
         # What is not a SentencePiece model is refused as such later.
