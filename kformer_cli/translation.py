@@ -265,6 +265,8 @@ def evaluate(
     with Progress(len(sources)) as progress:
         result = evaluate(translator, sources, references, progress=progress, **settings, **search)
     streaming.warn_truncated([i + 1 for i in result.truncated])
+    if result.length_remark:
+        print(f"warning: {result.length_remark}", file=sys.stderr)
     if output is not None:
         with streaming.open_output(output) as out:
             out.writelines(streaming.one_line(text).encode() + b"\n" for text in result.hypotheses)

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from kformer.text.scripts import HAN, KANA, THAI_LAO_BURMESE_KHMER, is_of
 from kformer.utils.checks import check_choice, check_texts
 from kformer.utils.types import Progress
+from kformer_options.names import named
 from kformer_options.text_files import check_same_length
 
 _SIGNIFICANT = 0.05
+# Outside of these ratios of lengths, translations lack much or have too much.
+_LEAST_RATIO, _MOST_RATIO = 0.8, 1.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +27,8 @@ class EvaluationResult:
         hypotheses: list of str. The translations.
         truncated: list of int. The indices of the sources that were longer than the model's limit
             and were cut.
+        length_ratio: float. The words of the translations, as BLEU splits them, for each word of
+            the references.
     """
 
     bleu: float
@@ -33,6 +38,14 @@ class EvaluationResult:
     bleu_details: str
     hypotheses: list
     truncated: list
+    length_ratio: float
+
+    @property
+    def length_remark(self):
+        """A sentence about translations that are far shorter or longer than their references, with
+        the likely reason; `None` for others.
+        """
+        return length_remark(self.length_ratio)
 
     def as_dict(self):
         """Returns the scores and their signatures as a dict of JSON values."""
@@ -110,6 +123,37 @@ def evaluate(
         bleu_details=scores[0].format(width=2),
         hypotheses=hypotheses,
         truncated=[i for i, result in enumerate(results) if result.truncated],
+        length_ratio=float(scores[0].ratio),
+    )
+
+
+def length_ratio(hypotheses, references, tokenize="13a"):
+    """Returns the words of translations for each word of the references, a float.
+
+    Arguments are those of `corpus_bleu`.
+    """
+    bleu, _ = _metrics(tokenize, lowercase=False)
+    return float(bleu.corpus_score(hypotheses, [references]).ratio)
+
+
+def length_remark(ratio):
+    """Returns a sentence about translations that are far shorter or longer than their references,
+    below 0.8 or above 1.25 times the words; `None` for others.
+
+    Args:
+        ratio: float. The words of the translations for each word of the references.
+    """
+    if _LEAST_RATIO <= ratio <= _MOST_RATIO:
+        return None
+    size, fault = ("shorter", "ends its sentences early")
+    remedy = f"a higher {named('length_penalty')}"
+    if ratio > 1:
+        size, fault = ("longer", "repeats itself")
+        remedy = f"a lower {named('length_ratio')} or {named('length_penalty')}"
+    return (
+        f"The translations are much {size} than their references ({ratio:.2f} times the words). A "
+        f"model that was trained too little {fault}: train it for more epochs or on more pairs, or "
+        f"translate with {remedy}."
     )
 
 

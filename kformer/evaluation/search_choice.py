@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from kformer.evaluation.scores import corpus_bleu, is_better, suitable_tokenizer
+from kformer.evaluation.scores import corpus_bleu, is_better, length_ratio, suitable_tokenizer
 from kformer.utils.checks import check_texts
 from kformer_options.search import SearchOptions
 from kformer_options.text_files import check_same_length
@@ -12,7 +12,7 @@ from kformer_options.text_files import check_same_length
 # The length penalties that are compared. The first search is made with the middle one, so that its
 # hypotheses are good ones for all.
 LENGTH_PENALTIES = tuple(round(0.2 * i, 1) for i in range(11))
-_MIDDLE = 1.0
+MIDDLE_PENALTY = 1.0
 # The penalty that is tried has at least this share of the greatest gain.
 _SHARE_OF_GAIN = 0.5
 # The limits let this share of the training pairs through.
@@ -32,12 +32,15 @@ class SearchChoice:
         default_bleu: float. BLEU with the length penalty and the limits that the translator had,
             estimated from the hypotheses of the first search.
         reason: str. One sentence for people.
+        length_ratio: float. The words of the validation set's translations with these options for
+            each word of the references.
     """
 
     options: SearchOptions
     bleu: float
     default_bleu: float
     reason: str
+    length_ratio: float
 
 
 def length_limits(source_lengths, target_lengths):
@@ -133,40 +136,41 @@ def choose_search(
     # The hypotheses that each length penalty ranks first.
     by_penalty = [[] for _ in LENGTH_PENALTIES]
     penalized = [dataclasses.replace(before, length_penalty=each) for each in LENGTH_PENALTIES]
-    for translation in search(length_penalty=_MIDDLE, **n_best):
+    for translation in search(length_penalty=MIDDLE_PENALTY, **n_best):
         for best, options in zip(by_penalty, penalized, strict=True):
             ranks = [each.score / options.penalty(len(each.ids)) for each in translation.hypotheses]
             best.append(translation.hypotheses[np.argmax(ranks)].text)
     scores = [corpus_bleu(texts, references, tokenize) for texts in by_penalty]
-    middle = LENGTH_PENALTIES.index(_MIDDLE)
-    penalty, texts, bleu = _MIDDLE, by_penalty[middle], scores[middle]
+    middle = LENGTH_PENALTIES.index(MIDDLE_PENALTY)
+    penalty, texts, bleu = MIDDLE_PENALTY, by_penalty[middle], scores[middle]
     candidate = _candidate(scores)
     if candidate != middle and is_better(by_penalty[candidate], texts, references, tokenize):
         new_texts = [each.text for each in search(length_penalty=LENGTH_PENALTIES[candidate])]
         if is_better(new_texts, texts, references, tokenize):
-            penalty = LENGTH_PENALTIES[candidate]
-            bleu = corpus_bleu(new_texts, references, tokenize)
+            penalty, texts = LENGTH_PENALTIES[candidate], new_texts
+            bleu = corpus_bleu(texts, references, tokenize)
     options = dataclasses.replace(before, length_penalty=penalty)
     if lengths is not None:
         limits = dict(zip(("length_ratio", "length_offset"), length_limits(*lengths), strict=True))
         new_texts = [each.text for each in search(length_penalty=penalty, **limits)]
         limited = corpus_bleu(new_texts, references, tokenize)
         if limited >= bleu:
-            options, bleu = dataclasses.replace(options, **limits), limited
+            options, bleu, texts = dataclasses.replace(options, **limits), limited, new_texts
     default_bleu = float(np.interp(before.length_penalty, LENGTH_PENALTIES, scores))
-    why = "no other is better by more than chance" if penalty == _MIDDLE else "better than 1"
+    why = "no other is better by more than chance" if penalty == MIDDLE_PENALTY else "better than 1"
     reason = (
         f"search: length penalty {penalty:g} ({why}), at most {options.length_ratio:g} times the "
         f"source's tokens and {options.length_offset}: a BLEU of {bleu:.2f} on {len(sources):,} "
         f"validation sentences (about {default_bleu:.2f} with a length penalty of "
         f"{before.length_penalty:g})"
     )
-    return SearchChoice(options, bleu, default_bleu, reason)
+    ratio = length_ratio(texts, references, tokenize)
+    return SearchChoice(options, bleu, default_bleu, reason, ratio)
 
 
 def _candidate(scores):
     """Returns the index of the penalty to try, by the BLEU of each penalty."""
-    middle = LENGTH_PENALTIES.index(_MIDDLE)
+    middle = LENGTH_PENALTIES.index(MIDDLE_PENALTY)
     # The mean of each value and its neighbours, so that chance decides less.
     smooth = np.convolve(np.pad(scores, 1, mode="edge"), np.ones(3) / 3, mode="valid")
     gains = smooth - smooth[middle]

@@ -94,6 +94,18 @@ def test_scores_are_those_of_the_sacrebleu_command(
     )
 
 
+@pytest.mark.parametrize(
+    "count, words", [(6, "shorter"), (7, None), (8, None), (10, None), (11, "longer")]
+)
+def test_translations_that_are_far_too_short_or_too_long_are_said(count, words):
+    """Outside of 0.8 to 1.25 times the words of the references."""
+    translator = FixedTranslator(["a " * count * 2] * 3)
+    found = evaluate(translator, ["x"] * 3, ["a b c d " * 4] * 3, progress=lambda done: None)
+    assert found.length_ratio == found.as_dict()["length_ratio"] == pytest.approx(count / 8)
+    assert (found.length_remark is None) == (words is None)
+    assert words is None or f"much {words} than their references" in found.length_remark
+
+
 def test_the_result_has_translations_and_truncated_sources():
     translator, counts = FixedTranslator(HYPOTHESES), []
     found = evaluate(

@@ -669,6 +669,7 @@ def test_evaluate_prints_two_lines(kformer_main, monkeypatch, tmp_path):
         "BLEU = 12.35 70.0/20.0/9.0/4.0 (BP = 1.000)",
         ["x"],
         [],
+        0.39,
     )
     monkeypatch.setattr("kformer.evaluation.scores.evaluate", lambda *_, **__: result)
     (tmp_path / "file").write_text("x\n")
@@ -680,6 +681,8 @@ def test_evaluate_prints_two_lines(kformer_main, monkeypatch, tmp_path):
         out.decode()
         == "BLEU  12.35   70.0/20.0/9.0/4.0 (BP = 1.000)   nrefs:1|tok:13a\nchrF  67.89   nc:6\n"
     )
+    assert "shorter than their references (0.39 times the words)" in err
+    assert "a higher --length-penalty" in err
 
 
 @pytest.mark.any_backend

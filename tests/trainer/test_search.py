@@ -24,6 +24,19 @@ def test_a_training_chooses_its_search(tmp_path, monkeypatch):
     assert "too short" in sentence
     assert "search_reason" not in read_config(tmp_path / "short")
 
+    # A new run has the penalty that the choice begins with, and its lengths are said.
+    monkeypatch.setattr(search, "_SHARE", 0.4)
+    model = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16, "num_heads": 2}
+    new = {"model_options": model, "vocabulary_size": 380, "steps": 2}
+    (sentence,) = train("new", **options, **new)
+    assert "length penalty 1, at most" in sentence and "too short" in sentence
+    config = read_config(tmp_path / "new")
+    assert config["search"]["length_penalty"] == 1.0 and config["search_reason"] == sentence
+    assert [each for each in said if "than their references" in each]
+    files = {name: path for name, path in options.items() if name.startswith("train")}
+    (sentence,) = train("without", **files, **new)
+    assert "length penalty 1, at most" in sentence and "no validation set" in sentence
+
     monkeypatch.setattr(search, "LEAST_SENTENCES", 4)
     monkeypatch.setattr(search, "_SHARE", 1.0)
     (sentence,) = train("run", **options, start_from=start, steps=2)
@@ -42,7 +55,6 @@ def test_a_training_chooses_its_search(tmp_path, monkeypatch):
     (longer,) = train("run", resume=True, steps=3)
     assert "length penalty of 0.6)" in longer
     # A training from this run begins with its search, and keeps it without a validation set.
-    files = {name: path for name, path in options.items() if name.startswith("train")}
     assert train("further", **files, start_from=tmp_path / "run", steps=1) == []
     further = read_config(tmp_path / "further")
     assert further["search"] == read_config(tmp_path / "run")["search"]
