@@ -69,7 +69,7 @@ class SearchOptions:
         "hypotheses.",
         0.6,
         help="Exponent of the length penalty; more favours longer translations, 0 is none. "
-        "Default: the run's, which its training chose; 0.6 without a validation set.",
+        "Default: the run's, which its training chose; 1 where it was too short to choose one.",
     )
     min_length: int = option("The fewest tokens of a hypothesis.", 0, at_least=0)
     max_length: int = option(

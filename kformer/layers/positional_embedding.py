@@ -14,6 +14,7 @@ from kformer.layers.inputs import LayerArguments, ReadsLists, check_rank, of_lis
 from kformer.layers.masks import causal_mask, segment_mask
 from kformer.layers.normalization import normalize
 from kformer.layers.products import product
+from kformer.utils.backend import nan_unless
 from kformer.utils.checks import check_choice
 
 # How the sines and cosines of "sinusoidal..." are laid out.
@@ -138,7 +139,7 @@ class PositionMixin:
         # give NaN.
         indices = ops.clip(positions, 0, self.max_length - 1)
         is_inside = ops.expand_dims(ops.less(positions, self.max_length), -1)
-        return ops.where(is_inside, ops.take(self.position_embeddings, indices, axis=0), np.nan)
+        return ops.take(self.position_embeddings, indices, axis=0) + nan_unless(is_inside)
 
 
 @keras.saving.register_keras_serializable(package="kformer")

@@ -3,13 +3,14 @@
 import warnings
 
 import keras
+import numpy as np
 from keras import ops
 
 from kformer.layers.inputs import check_rank, of_list
 from kformer.layers.products import training_products
 from kformer.models.config import check_packing
 from kformer.models.guided_alignment import alignment_loss, recording_attention
-from kformer.models.loss_without_logits import ProjectingModel
+from kformer.models.loss_without_logits import ProjectedLoss, ProjectingModel
 from kformer.models.several_devices import check_devices
 from kformer.utils.backend import num_replicas
 
@@ -131,8 +132,8 @@ class SequenceModel(ProjectingModel):
         Raises:
             ValueError: packed data with a model that cannot read it, or with sequences longer than
                 the model's learned positions; data or an optimizer that the devices of a
-                `kformer.training.distribution` cannot share; or `class_weight` for a model with a
-                label for each token.
+                `kformer.training.distribution` cannot share; `class_weight` for a model with a
+                label for each token; or labels in arrays that the model's outputs do not have.
         """
         if kwargs.get("class_weight") is not None and len(self.output_shape) == 3:
             raise ValueError(
@@ -148,7 +149,10 @@ class SequenceModel(ProjectingModel):
                     f"The data has a sequence of {data.longest} tokens, longer than the model's "
                     f"{self.max_length} learned positions: prepare it with that max_length."
                 )
-        check_devices(self, [x, kwargs.get("validation_data")])
+        validation = kwargs.get("validation_data")
+        self._check_labels(args[0] if args else kwargs.get("y"))
+        self._check_labels(validation[1] if isinstance(validation, tuple | list) else None)
+        check_devices(self, [x, validation])
         if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
             optimizer = getattr(self, "optimizer", None)
             if not getattr(optimizer, "built", True):
@@ -156,6 +160,17 @@ class SequenceModel(ProjectingModel):
                 # that step twice.
                 optimizer.build(self.trainable_variables)
         return super().fit(x, *args, **kwargs)
+
+    def _check_labels(self, labels):
+        """Refuses labels beyond the outputs, of which a compiled step could only make NaN."""
+        if labels is None or not isinstance(getattr(self, "loss", None), ProjectedLoss):
+            return
+        largest, size = int(np.max(ops.convert_to_numpy(labels), initial=0)), self.output_shape[-1]
+        if largest >= size:
+            raise ValueError(
+                f"A label is {largest}, but the model predicts {size} tokens or classes: give "
+                f"labels from 0 to {size - 1}, and -1 where nothing is to be predicted."
+            )
 
     def train_step(self, *args, **kwargs):
         *state, data = args

@@ -5,7 +5,7 @@ from keras import ops
 
 from kformer.models.loss_without_logits import ProjectedLoss, TokenSums
 from kformer.training.projected_loss import projected_crossentropy
-from kformer.utils.backend import sum_over_replicas
+from kformer.utils.backend import nan_unless, sum_over_replicas
 from kformer.utils.checks import check_number, check_rate
 
 # The default share of soft targets in the target distribution.
@@ -138,7 +138,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
     `perplexity` and `accuracy` of this package weight them by tokens.
 
     A label of V or more is an error in the data. A compiled step cannot raise, so the loss of such
-    a batch is NaN on every backend.
+    a batch is NaN on every backend. `fit` of this package's models refuses such labels in arrays
+    before it begins.
 
     Args:
         label_smoothing: float in `[0, 1)`, default 0.0. The share of the target distribution that
@@ -210,7 +211,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
     def call(self, y_true, y_pred):
         """The loss of each token, float32 `[B, T]`, padding included."""
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing)
-        return ops.where(ops.less(y_true, y_pred.shape[-1]), losses, float("nan"))
+        return losses + nan_unless(ops.less(y_true, y_pred.shape[-1]))
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
@@ -242,8 +243,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             loss = self(y_true, y_pred, sample_weight)
         else:
             losses = soft_crossentropy(y_pred, *self._mixed(soft_targets))
-            is_class = ops.less(y_true, y_pred.shape[-1])
-            loss = self._token_mean(ops.where(is_class, losses, float("nan")), weights)
+            losses = losses + nan_unless(ops.less(y_true, y_pred.shape[-1]))
+            loss = self._token_mean(losses, weights)
         if not self.consistency:
             return loss
         first, second = ops.split(ops.log_softmax(ops.cast(y_pred, "float32"), axis=-1), 2)
@@ -290,7 +291,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         options |= {"label_smoothing": self.label_smoothing, "training": training}
         sums = projected_crossentropy(hidden, table, y_true, weights, **options)
         is_valid = ops.all(ops.logical_or(is_class, ops.equal(weights, 0)))
-        sums, count = ops.where(is_valid, sums, float("nan")), ops.sum(weights)
+        sums, count = sums + nan_unless(is_valid), ops.sum(weights)
         fixed = ops.stop_gradient(sums)
         return self._mean(sums[0], count), TokenSums(fixed[1], fixed[2], ops.stop_gradient(count))
 

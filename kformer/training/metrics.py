@@ -5,6 +5,7 @@ from keras import ops
 
 from kformer.models.loss_without_logits import SummedMetric
 from kformer.training.losses import check_shapes, token_crossentropy, token_weights
+from kformer.utils.backend import nan_unless
 
 _CARRY = 65536.0
 
@@ -107,7 +108,7 @@ class NegativeLogLikelihood(TokenMean):
 
     def token_values(self, labels, logits):
         losses = token_crossentropy(labels, logits)
-        return ops.where(ops.less(labels, logits.shape[-1]), losses, float("nan"))
+        return losses + nan_unless(ops.less(labels, logits.shape[-1]))
 
 
 @keras.saving.register_keras_serializable(package="kformer")

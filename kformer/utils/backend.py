@@ -186,6 +186,14 @@ def take(x, indices, axis=0):
     return ops.take(x, indices, axis=axis)
 
 
+def nan_unless(condition):
+    """Returns 0 where a condition holds and NaN elsewhere, float32 of its shape.
+
+    NaN is computed: TensorFlow's `enable_check_numerics` stops at a constant, though it be unused.
+    """
+    return ops.sqrt(ops.cast(condition, "float32") - 1.0)
+
+
 def row_offsets(sentences, size):
     """Returns `[B, 1]`, the first row of each sentence in an array of `size` rows per sentence."""
     return ops.expand_dims(ops.arange(sentences, dtype="int32") * size, 1)

@@ -217,3 +217,33 @@ def test_what_keras_would_do_wrongly_is_refused(tiny_transformer):
     assert model._runs_twice
     with pytest.raises(ValueError, match="give weights of tokens by sample_weight"):
         model.fit(inputs, labels, class_weight={2: 0.0}, verbose=0)
+
+
+@pytest.mark.any_backend
+def test_labels_beyond_the_vocabulary_are_refused_before_a_training(tiny_transformer):
+    model = tiny_transformer(num_encoder_layers=1, num_decoder_layers=1)
+    inputs, labels = reversal_task(rows=4)
+    wrong = np.where(labels == labels[0, 0], 10**6, labels)
+    model.compile("sgd", MaskedCrossentropy())
+    for data in ({"y": wrong}, {"y": labels, "validation_data": (inputs, wrong)}):
+        with pytest.raises(ValueError, match="A label is 1000000, but the model predicts"):
+            model.fit(inputs, verbose=0, **data)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a switch of TensorFlow")
+def test_a_training_runs_while_tensorflow_looks_for_nan(tiny_transformer):
+    """Its `enable_check_numerics` stops at any constant that is NaN."""
+    import tensorflow as tf
+
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "position_encoding": "learned"}
+    model = tiny_transformer(**sizes, dropout=0.1, max_length=8)
+    inputs, labels = reversal_task(rows=4)
+    metrics = [NegativeLogLikelihood(), MaskedAccuracy()]
+    model.compile("adam", MaskedCrossentropy(label_smoothing=0.1), metrics=metrics)
+    tf.debugging.enable_check_numerics()
+    try:
+        history = model.fit(inputs, labels, verbose=0).history
+        tf.function(MaskedCrossentropy())(labels, tf.zeros([*labels.shape, 11]))
+    finally:
+        tf.debugging.disable_check_numerics()
+    assert np.isfinite(history["loss"]).all() and np.isfinite(history["nll"]).all()
