@@ -81,14 +81,14 @@ def pytest_collection_modifyitems(config, items):
     short: all but those marked `heavy`. smoke: those marked `smoke`. any: those marked
     `any_backend`, which need no particular backend. each: the others, and those marked
     `any_backend(quickest="torch")` if this is PyTorch's process. A process may have a share of the
-    files. JAX, which compiles each operation for each shape, has every value of a parameter, but
-    not every combination. Without the variable all tests run.
+    files. JAX and TensorFlow, which compile and trace for each shape, have every value of a
+    parameter, but not every combination. Without the variable all tests run.
     """
     kind = os.environ.get("KFORMER_TESTS")
     if kind is None:
         return
     selected = [item for item in items if _is_of_kind(item, kind)]
-    if keras.backend.backend() == "jax":
+    if keras.backend.backend() != "torch":
         selected = each_value_once(selected)
     selected = share_of_files(selected, os.environ["KFORMER_TEST_FILES"])
     deselected = set(items) - set(selected)
