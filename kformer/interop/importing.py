@@ -8,7 +8,7 @@ from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import check_followed, search_options
 from kformer.interop.hub import fetch
 from kformer.interop.tokenizers import read_tokenizer
-from kformer.interop.weights import check_sizes, load_weights, settle_output
+from kformer.interop.weights import check_sizes, load_weights, settle_tables
 from kformer.models import Transformer
 from kformer.translating.translator import Translator
 from kformer.utils.checks import check_choice, shown
@@ -93,7 +93,7 @@ def load_checkpoint(
                 f"{folder.path}: the {name} token is {shown(arguments[f'{name}_id'])} in "
                 f"config.json but {theirs} in the tokenizer's files; they are not of one model."
             )
-    arguments = settle_output(arguments, weights.shapes)
+    arguments = settle_tables(arguments, weights)
     with command_line_names(False):  # They are settings of the file.
         model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
     where = str(folder.path / f"{'' if generation is None else 'generation_'}config.json")

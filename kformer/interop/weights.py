@@ -73,22 +73,28 @@ def _check_shape(name, shapes, expected, where):
         )
 
 
-def settle_output(arguments, shapes):
-    """The arguments of a model, with an output projection of its own where a T5 has one.
+def settle_tables(arguments, weights):
+    """The arguments of a model with the tables that its weights have, where config.json says less.
 
-    Newer configurations of T5 v1.1 claim that its projection is the shared table, but store another
-    one. Its outputs are not scaled, which distinguishes it from T5.
+    Newer configurations of T5 v1.1 claim that the output projection is the shared table, but store
+    another one. Its outputs are not scaled, which distinguishes it from T5. And where the output
+    projection is not the table, encoder and decoder may have tables of their own.
 
     Args:
         arguments: dict, as `model_arguments` returns it.
-        shapes: dict of tensor name to shape.
+        weights: `kformer.interop.checkpoint.Weights`.
 
     Returns:
         Dict.
     """
-    if arguments.get("scale_output", True) or "lm_head.weight" not in shapes:
-        return arguments
-    return {**arguments, "share_output": False}
+    if not arguments.get("scale_output", True) and "lm_head.weight" in weights.shapes:
+        return {**arguments, "share_output": False}
+    tables = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    is_untied = not arguments["share_output"] and arguments.get("share_embeddings")
+    if is_untied and all(name in weights.shapes for name in tables):
+        source, target = map(weights.read, tables)
+        return {**arguments, "share_embeddings": np.array_equal(source, target)}
+    return arguments
 
 
 def load_weights(model, weights, where):
@@ -165,6 +171,8 @@ def _copy_of(name, model):
     if name == "lm_head.weight" and network.output_projection is None:
         return "target"
     shared = network.source_embedding is network.target_embedding
+    if name == "model.shared.weight" and not shared:
+        return "unused"  # Encoder and decoder read their own.
     copies = {
         "model.shared.weight": "source",
         "model.encoder.embed_tokens.weight": "source",

@@ -12,7 +12,7 @@ from kformer.decoding import Searcher
 from kformer.interop.architectures import MODEL_TYPES, model_arguments
 from kformer.interop.checkpoint import CheckpointFolder
 from kformer.interop.generation import search_options
-from kformer.interop.weights import check_sizes, load_weights, settle_output
+from kformer.interop.weights import check_sizes, load_weights, settle_tables
 from kformer.models import Transformer
 from tests.interop.published import (
     KINDS,
@@ -34,9 +34,7 @@ CLOSE = 5e-4
 def imported(path, **arguments):
     folder = CheckpointFolder(path)
     weights = folder.open_weights()
-    model = Transformer(
-        **{**settle_output(model_arguments(folder.config), weights.shapes), **arguments}
-    )
+    model = Transformer(**{**settle_tables(model_arguments(folder.config), weights), **arguments})
     load_weights(model, weights, str(path))
     return model
 
@@ -251,6 +249,26 @@ def test_separate_vocabularies_and_projection(tmp_path):
         relative_difference(ours({"source_ids": source_ids, "target_ids": target_ids}), logits)
         < CLOSE
     )
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("model_type", ["marian", "bart", "mbart", "m2m_100"])
+def test_tables_of_their_own(model_type, tmp_path):
+    """Encoder, decoder and output projection, where nothing is tied."""
+    import torch
+
+    theirs = published_model(model_type, spread=(0.5, 2, 1, 0), tie_word_embeddings=False)
+    with torch.no_grad():
+        for part in (theirs.model.encoder, theirs.model.decoder):
+            weight = part.embed_tokens.weight
+            part.embed_tokens.weight = torch.nn.Parameter(weight + torch.randn_like(weight))
+    theirs.save_pretrained(tmp_path)
+    ours = imported(tmp_path)
+    assert ours.network.source_embedding is not ours.network.target_embedding
+    source_ids, target_ids = random_sources(theirs, 4), random_targets(theirs, 4)
+    _, logits = forward(theirs, source_ids, target_ids)
+    mine = ours({"source_ids": source_ids, "target_ids": target_ids})
+    assert relative_difference(mine, logits) < CLOSE
 
 
 @pytest.mark.any_backend
