@@ -26,6 +26,7 @@ PARTS = {
     "damage": ("files are damaged", "torch,tensorflow", "Damage"),
     "writers": ("two processes write one run at the same time", "torch", "Writers"),
     "malicious": ("folders that a stranger made to do harm are opened", "torch", "Malicious"),
+    "lying_hub": ("models are asked of a hub that lies", "torch", None),
     "power_cut": ("the power goes while files are written", "torch,tensorflow", "PowerCut"),
     "strings": ("strings of all kinds are translated, in batches and alone", "tensorflow", None),
 }
@@ -59,7 +60,10 @@ def main():
     parser.add_argument("--minutes", type=float, help="most minutes, of each backend")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")
     parser.add_argument("--backends", type=names, help="default: those that differ in a part")
-    parser.add_argument("--only", help="of commands, damage, power_cut: one command or file")
+    parser.add_argument(
+        "--only",
+        help="of commands, damage, power_cut: one command or file; of lying_hub: unchecked",
+    )
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     print_command()

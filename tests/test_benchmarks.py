@@ -201,7 +201,7 @@ def campaign(tmp_path_factory):
 @pytest.mark.skipif(sys.platform != "linux", reason="the campaign forks processes")
 @pytest.mark.parametrize(
     "part",
-    ["trainings", "commands --only translate", "damage", "writers", "malicious"]
+    ["trainings", "commands --only translate", "damage", "writers", "malicious", "lying_hub"]
     + ["power_cut --only training"],
 )
 def test_reliability(part, campaign):
