@@ -5,7 +5,7 @@ import pathlib
 from kformer.layers.low_rank import layers_inside
 from kformer.models import Transformer
 from kformer.models.config import variants_of
-from kformer.utils.checks import check_choice
+from kformer.utils.checks import check_choice, shown
 from kformer_options.export_formats import FORMATS, check_installed
 
 
@@ -135,6 +135,14 @@ def write_sentencepiece(tokenizer, folder):
     Args:
         tokenizer: `kformer.Tokenizer`.
         folder: `pathlib.Path`.
+
+    Raises:
+        ValueError: the tokenizer has added words, which the models alone would not find.
     """
+    if added := tokenizer.vocabulary("source").added_words:
+        raise ValueError(
+            f"The tokenizer reads the added words {shown(list(added.ids))}, which SentencePiece "
+            "alone does not find: export to saved_model."
+        )
     for side in ("source", "target"):
         (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model(side))

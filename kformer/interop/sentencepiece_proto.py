@@ -36,14 +36,18 @@ class Pieces:
     Args:
         model: bytes. The SentencePiece model.
         pieces: dict of id to piece, with the added tokens.
-        added: dict of added token to id. No text is ever tokenized to these ids.
+        added: dict of added token to id.
         unknown: str, default "<unk>". The unknown piece.
+        keeps_spaces: bool, default `False`. Whether a space before an added word is a piece.
+        adds_spaces: bool, default `True`. Whether text after an added word gets a space in front.
     """
 
     model: bytes
     pieces: dict
     added: dict
     unknown: str = "<unk>"
+    keeps_spaces: bool = False
+    adds_spaces: bool = True
 
 
 def convert_tokenizer_json(data):
@@ -69,19 +73,14 @@ def convert_tokenizer_json(data):
 def _convert(data):
     model = data["model"]
     # First, so that a byte-level tokenizer is refused for this, and not for its normalizer.
-    adds_space, is_split, at_whitespace = _read_pre_tokenizer(data.get("pre_tokenizer"))
+    scheme, is_split, at_whitespace = _read_pre_tokenizer(data.get("pre_tokenizer"))
     default = "Unigram" if "unk_id" in model else "BPE" if "merges" in model else None
     kind = model.get("type") or default
     _require(kind in _MODEL_TYPES, f"the model {kind!r}", "Unigram and BPE have counterparts")
     charsmap, joins_spaces = _read_normalizers(data.get("normalizer"))
     if at_whitespace:
         joins_spaces, charsmap = True, charsmap or space_charsmap()
-    added = {}
-    for token in data.get("added_tokens") or []:
-        name = token["content"]
-        is_special = token["special"] or (name.startswith("<") and name.endswith(">"))
-        _require(is_special, f"the added token {name!r}", "only special tokens have counterparts")
-        added[name] = token["id"]
+    added = {token["content"]: token["id"] for token in data.get("added_tokens") or []}
     read = _read_unigram if kind == "Unigram" else _read_bpe
     ids, scores, unknown = read(model, added)
     if is_split:
@@ -101,12 +100,15 @@ def _convert(data):
         pieces,
         model_type=_MODEL_TYPES[kind],
         charsmap=charsmap,
-        adds_space=adds_space,
+        adds_space=scheme != "never",
         joins_spaces=joins_spaces,
         byte_fallback=byte_fallback,
     )
     names = {token_id: piece for piece, token_id in ids.items()}
-    return Pieces(model, add_tokens(names, added), added, unknown)
+    normalizers = _flat(data.get("normalizer"), "normalizers")
+    is_trimmed = at_whitespace or any(step["type"] == "Strip" for step in normalizers)
+    pieces = add_tokens(names, added)
+    return Pieces(model, pieces, added, unknown, not is_trimmed, scheme == "always")
 
 
 def add_tokens(pieces, added):
@@ -187,8 +189,8 @@ def _check_merges(scores, merges):
 
 
 def _read_pre_tokenizer(pre_tokenizer):
-    """How a text is split into words: whether it gets a space in front, whether it is split at
-    spaces, and whether at other white space too. ValueError unless SentencePiece does the same.
+    """How a text is split into words: when it gets a space in front, whether it is split at spaces,
+    and whether at other white space too. ValueError unless SentencePiece does the same.
     """
     steps = _flat(pre_tokenizer, "pretokenizers")
     kinds = [step["type"] for step in steps]
@@ -206,7 +208,7 @@ def _read_pre_tokenizer(pre_tokenizer):
     scheme = metaspace.get("prepend_scheme", default)
     what = f"WhitespaceSplit with prepend_scheme={scheme!r}"
     _require(not at_whitespace or scheme == "always", what, "it must be 'always'")
-    return scheme != "never", metaspace.get("split", True), at_whitespace
+    return scheme, metaspace.get("split", True), at_whitespace
 
 
 def _read_normalizers(normalizer):

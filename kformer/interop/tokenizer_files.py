@@ -3,14 +3,17 @@
 Nothing in a folder is run, and no library of Hugging Face is needed."""
 
 import dataclasses
+import re
 
 from kformer.interop.limits import MOST_GAPS, MOST_PIECES, read_sentencepiece, read_settings
 from kformer.interop.sentencepiece_proto import Pieces, add_tokens, convert_tokenizer_json
 from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
-from kformer.utils.checks import check_whole
+from kformer.utils.checks import check_whole, shown
 
 MODEL_NAME = "sentencepiece.bpe.model"
+# Added tokens that are signs of the model and no words: a text that has them means something else.
+_SIGNS = re.compile(r"(?s)<s>|<pad>|</s>|<unk>|<mask>|<extra_id_[0-9]+>|>>.*<<")
 
 
 class TokenizerFolder:
@@ -79,13 +82,64 @@ class TokenizerFolder:
 
     def added_tokens(self):
         """Dict of added token to id. A later file overrides an earlier one, as in transformers."""
-        added = dict(self.json("added_tokens.json", default={}))
+        return {token: options["id"] for token, options in self._added().items()}
+
+    def _added(self):
+        """Dict of added token to a dict of its id and options, as `tokenizer.json` has them."""
+        special = {str(value) for name, value in self.settings.items() if name.endswith("_token")}
+        for name in ("additional_special_tokens", "extra_special_tokens"):
+            values = self.settings.get(name)
+            special |= {str(value) for value in (values if isinstance(values, list) else ())}
+        tokens = [
+            {"content": token, "id": i, "special": token in special}
+            for token, i in self.json("added_tokens.json", default={}).items()
+        ]
         for token_id, token in (self.settings.get("added_tokens_decoder") or {}).items():
-            added[token["content"] if isinstance(token, dict) else token] = int(token_id)
+            options = token if isinstance(token, dict) else {"content": token}
+            tokens.append({**options, "id": int(token_id)})
         if self.has("tokenizer.json"):
-            tokens = self.json("tokenizer.json").get("added_tokens") or []
-            added |= {token["content"]: token["id"] for token in tokens}
-        return added
+            tokens += self.json("tokenizer.json").get("added_tokens") or []
+        for token in tokens:
+            is_whole = isinstance(token, dict) and isinstance(token.get("content"), str)
+            if not is_whole or type(token.get("id")) is not int or token["id"] < 0:
+                raise ValueError(
+                    f"The tokenizer's files have the added token {shown(token)}, which lacks a "
+                    "name or a number: copy them from the hub again."
+                )
+        return {token["content"]: token for token in tokens}
+
+    def added_words(self, signs, *, keeps_spaces=False, normalizes=True):
+        """The words that a user added, as `Tokenizer.from_sentencepiece` takes them.
+
+        Args:
+            signs: container of str. Added tokens that are no words, such as languages.
+            keeps_spaces: bool, default `False`. Whether a space before a word is a piece.
+            normalizes: bool, default `True`. Whether this kind of tokenizer finds words in
+                normalized text, too.
+
+        Returns:
+            dict of word to id, dict of settings or `None`, and list of the ids that write nothing.
+
+        Raises:
+            ValueError: a word is found by a rule that kformer does not follow.
+        """
+        words, hidden = {}, []
+        settings = {name: [] for name in ("raw", "normalized", "lstrip", "rstrip")}
+        for word, options in self._added().items():
+            if word in signs or _SIGNS.fullmatch(word):
+                continue
+            if options.get("single_word"):
+                raise ValueError(
+                    f"The added word {word!r} is read where it stands alone (single_word), which "
+                    "kformer does not follow: add it without single_word."
+                )
+            words[word], special = options["id"], options.get("special", False)
+            is_raw = not (normalizes and options.get("normalized", not special))
+            settings["raw" if is_raw else "normalized"].append(word)
+            for name in ("lstrip", "rstrip"):
+                settings[name] += [word] * bool(options.get(name))
+            hidden += [options["id"]] * bool(special)
+        return words, {**settings, "keeps_spaces": keeps_spaces} if words else None, hidden
 
     def token_id(self, name):
         """A setting that is a token id or a list of one, or `None`. In newer folders
@@ -185,9 +239,10 @@ def fairseq_pieces(checkpoint, languages):
     model = checkpoint.model(MODEL_NAME)
     names = ["<s>", "<pad>", "</s>", "<unk>", *model_pieces(load_sentencepiece(model))[3:]]
     added = checkpoint.added_tokens()
-    if not set(added) - set(names) - {"<mask>"}:  # the files have no ids of languages
-        added |= {code: len(names) + i for i, code in enumerate(languages)}
-        added["<mask>"] = len(names) + len(languages)
+    published = {code: len(names) + i for i, code in enumerate(languages)}
+    # A folder with ids of its own for the languages has them all; others add to them.
+    if published.items() >= {(code, i) for code, i in added.items() if code in published}:
+        added = {**published, "<mask>": len(names) + len(languages), **added}
     return with_added(checkpoint, model, dict(enumerate(names)), added)
 
 

@@ -10,6 +10,7 @@ import re
 import tomllib
 
 from kformer.interop.limits import MOST_GAPS, read_sentencepiece
+from kformer.interop.sentencepiece_proto import add_tokens
 from kformer.interop.tokenizer_files import (
     MODEL_NAME,
     TokenizerFolder,
@@ -77,12 +78,14 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
 def _read_marian(checkpoint, codes):
     pieces, size = checkpoint.vocabulary("vocab.json"), checkpoint.config.get("vocab_size")
     special_ids = checkpoint.special_ids(pieces, "vocab.json")
+    words, added_words, hidden = checkpoint.added_words(pieces, normalizes=False)
+    pieces = add_tokens(pieces, words)
     tags = {i: piece for i, piece in pieces.items() if re.fullmatch(r"(?s)>>.*<<", piece)}
     languages = {piece[2:-2]: token_id for token_id, piece in tags.items()}
     vocabulary, gaps = piece_list(pieces, size)
     target_vocabulary, target_gaps = None, None
     if checkpoint.settings.get("separate_vocabs"):
-        target_pieces = checkpoint.vocabulary("target_vocab.json")
+        target_pieces = add_tokens(checkpoint.vocabulary("target_vocab.json"), words)
         for name in ("pad_id", "unknown_id", "end_id"):
             token = pieces[special_ids[name]]
             if target_pieces.get(special_ids[name]) != token:
@@ -97,11 +100,12 @@ def _read_marian(checkpoint, codes):
         checkpoint.model("target.spm"),
         vocabulary=vocabulary,
         target_vocabulary=target_vocabulary,
-        control_ids=(*gaps, *languages.values()),
-        target_control_ids=target_gaps,
+        control_ids=(*gaps, *hidden, *languages.values()),
+        target_control_ids=None if target_gaps is None else [*target_gaps, *hidden],
         languages=languages,
         language_places=_MARIAN if languages else None,
         language_tags=bool(languages),
+        added_words=added_words,
         **special_ids,
     )
     for side, code in codes.items():
@@ -123,10 +127,12 @@ def _read_m2m_100(checkpoint, codes):
     if not _is_second(checkpoint, classes, lambda: not checkpoint.has("vocab.json")):
         has_json_alone = checkpoint.has("tokenizer.json") and not checkpoint.has("vocab.json")
         read = converted_pieces(checkpoint) if has_json_alone else _m2m100_pieces(checkpoint)
-        return _multilingual(checkpoint, read, r"__(.+)__", _PREFIXES, codes)
+        options = {"normalizes": False}
+        return _multilingual(checkpoint, read, r"__(.+)__", _PREFIXES, codes, options)
     positions = _NLLB_LEGACY if checkpoint.settings.get("legacy_behaviour") else _PREFIXES
     read = fairseq_pieces(checkpoint, LANGUAGES["nllb"])
-    return _multilingual(checkpoint, read, r"([a-z]{3}_[A-Z][a-z]{3})", positions, codes)
+    pattern = r"([a-z]{3}_[A-Z][a-z]{3})"
+    return _multilingual(checkpoint, read, pattern, positions, codes, {"keeps_spaces": True})
 
 
 def _m2m100_pieces(checkpoint):
@@ -142,7 +148,7 @@ def _m2m100_pieces(checkpoint):
 # ---- what NLLB, mBART and M2M100 have in common ----
 
 
-def _multilingual(checkpoint, read, pattern, positions, codes):
+def _multilingual(checkpoint, read, pattern, positions, codes, options):
     """A `Tokenizer` whose languages are the added tokens that match a pattern."""
     added = sorted(read.added.items(), key=lambda item: item[1])
     matches = ((re.fullmatch(pattern, token), token_id) for token, token_id in added)
@@ -152,7 +158,10 @@ def _multilingual(checkpoint, read, pattern, positions, codes):
             "The tokenizer's files name no language, but the model needs one on each side; copy "
             "them from the hub again."
         )
-    tokenizer = _tokenizer(checkpoint, read, languages=languages, language_places=positions)
+    signs = {token for token, _ in added if re.fullmatch(pattern, token)}
+    tokenizer = _tokenizer(
+        checkpoint, read, signs, options, languages=languages, language_places=positions
+    )
     for side, setting in (("source", "src_lang"), ("target", "tgt_lang")):
         code = codes[side] or checkpoint.settings.get(setting)
         if side == "target" and not codes[side]:
@@ -171,16 +180,25 @@ def _multilingual(checkpoint, read, pattern, positions, codes):
     return tokenizer
 
 
-def _tokenizer(checkpoint, read, *, start="end_id", prefix=(), **options):
-    """The tokenizer of a folder that names no start token begins with the token `start`."""
-    special_ids = checkpoint.special_ids(
-        read.pieces, "The tokenizer", unknown=read.unknown, start=start
-    )
-    vocabulary, gaps = piece_list(read.pieces, checkpoint.config.get("vocab_size"))
+def _tokenizer(checkpoint, read, signs=(), reading=None, *, start="end_id", prefix=(), **options):
+    """The tokenizer of a folder that names no start token begins with the token `start`; `signs`
+    and `reading` are those of its added words.
+    """
+    reading = {"keeps_spaces": read.keeps_spaces, **(reading or {})}
+    words, added_words, hidden = checkpoint.added_words(signs, **reading)
+    if words and not read.adds_spaces:
+        raise ValueError(
+            f"After the added word {next(iter(words))!r} this tokenizer.json puts no space before "
+            "text, which kformer does not follow: save it with prepend_scheme 'always'."
+        )
+    pieces = add_tokens(read.pieces, words)
+    special_ids = checkpoint.special_ids(pieces, "The tokenizer", unknown=read.unknown, start=start)
+    vocabulary, gaps = piece_list(pieces, checkpoint.config.get("vocab_size"))
     controls = {
         *gaps,
-        *read.added.values(),
-        *(i for i, piece in read.pieces.items() if piece in ("<s>", "<pad>", "</s>")),
+        *hidden,
+        *(i for token, i in read.added.items() if token not in words),
+        *(i for i, piece in pieces.items() if piece in ("<s>", "<pad>", "</s>")),
     }
     return Tokenizer.from_sentencepiece(
         read.model,
@@ -188,6 +206,7 @@ def _tokenizer(checkpoint, read, *, start="end_id", prefix=(), **options):
         source_prefix=prefix,
         target_prefix=prefix,
         control_ids=sorted(controls - {special_ids["unknown_id"]}),
+        added_words=added_words,
         **special_ids,
         **options,
     )
@@ -198,11 +217,12 @@ def _tokenizer(checkpoint, read, *, start="end_id", prefix=(), **options):
 
 def _read_mbart(checkpoint, codes):
     classes = ("MBartTokenizer", "MBart50Tokenizer")
-    name, positions = "mbart", _MBART
+    name, positions, keeps_spaces = "mbart", _MBART, False
     if _is_second(checkpoint, classes, lambda: _has_mbart50_languages(checkpoint)):
-        name, positions = "mbart50", _PREFIXES
+        name, positions, keeps_spaces = "mbart50", _PREFIXES, True
     read = fairseq_pieces(checkpoint, LANGUAGES[name])
-    return _multilingual(checkpoint, read, r"([a-z]{2,3}_[A-Z]{2})", positions, codes)
+    options = {"keeps_spaces": keeps_spaces}
+    return _multilingual(checkpoint, read, r"([a-z]{2,3}_[A-Z]{2})", positions, codes, options)
 
 
 def _has_mbart50_languages(checkpoint):

@@ -99,6 +99,7 @@ def _needed_ids(tokenizer, side, texts):
     ids = {
         *(i for row in vocabulary.encode(texts) for i in row),
         *(*tokenizer.special_ids.values(), *vocabulary.control_ids, *tokenizer.languages.values()),
+        *(vocabulary.added_words.ids.values() if vocabulary.added_words else ()),
         *(*tokenizer.source_prefix, *tokenizer.source_suffix),
         *(*tokenizer.target_prefix, *tokenizer.target_suffix),
     }
@@ -173,6 +174,7 @@ def _trimmed_tokenizer(tokenizer, ids, numbers, names):
         languages={code: source[i] for code, i in tokenizer.languages.items()} or None,
         language_places=tokenizer._language_places,
         language_tags=tokenizer.language_tags,
+        added_words=tokenizer._added_words,
         prefixes={side: [numbers[side][i] for i in prefixes[side]] for side in SIDES},
         suffixes={side: [numbers[side][i] for i in suffixes[side]] for side in SIDES},
     )

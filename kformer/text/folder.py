@@ -16,6 +16,11 @@ Only tokenizers of multilingual models have these keys (see `kformer.text.langua
       "language_places": {"source": ["source_prefix"], "target": ["target_prefix"]},
       "language_tags": true
 
+and only those with added words (see `kformer.text.added_words`) have
+
+      "added_words": {"raw": ["covid"], "normalized": [], "lstrip": [], "rstrip": [],
+                      "keeps_spaces": true},
+
 `vocabulary` is the file of a JSON list of every piece by its id, if ids are not SentencePiece's
 own. Both sides may have the same files. File names contain a part of the content's SHA-256. So a
 folder is replaced by writing the new files beside the old ones and renaming `tokenizer.json` last:
@@ -162,6 +167,10 @@ def read_folder(folder):
         _check(config, {"languages": "an object", "language_places": "an object"}, path)
         _check(config["languages"], dict.fromkeys(config["languages"], "a whole number"), path)
         _check(config["language_places"], dict.fromkeys(config["language_places"], "a list"), path)
+    if "added_words" in config:
+        _check(config, {"added_words": "an object"}, path)
+        lists = dict.fromkeys(("raw", "normalized", "lstrip", "rstrip"), "a list of strings")
+        _check(config["added_words"], {**lists, "keeps_spaces": "true or false"}, path)
     if "language_tags" in config:
         _check(config, {"language_tags": "true or false"}, path)
     return config

@@ -72,6 +72,8 @@ class SubwordSampler:
         # Piece to (id, score), of all pieces that are neither special nor a byte.
         self._pieces, processor = {}, vocabulary.processor
         special = {vocabulary.unknown_id, *vocabulary.control_ids}
+        if vocabulary.added_words is not None:
+            special |= {*vocabulary.added_words.ids.values()}
         names = ("is_control", "is_unknown", "is_byte", "is_unused")
         checks = [getattr(processor, name) for name in names]
         for number in range(len(processor)):

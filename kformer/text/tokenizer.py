@@ -75,10 +75,11 @@ class Tokenizer:
         languages=None,
         language_places=None,
         language_tags=False,
+        added_words=None,
     ):
         # The first three arguments have a value for each side.
         sides = list(zip(models, vocabularies, control_ids, strict=True))
-        options = get_normalization(normalization), special_ids["unknown"]
+        options = get_normalization(normalization), special_ids["unknown"], added_words
         vocabularies = [
             Vocabulary(*side, *options) for side in (sides if sides[0] != sides[1] else sides[:1])
         ]
@@ -93,6 +94,7 @@ class Tokenizer:
             languages, language_places, self._sides
         )
         self.language_tags = bool(language_tags)
+        self._added_words = added_words
         for side, vocabulary in self._sides.items():
             ids = (*self.special_ids.values(), *self._prefixes[side], *self._suffixes[side])
             vocabulary.check_ids(ids, f"special {side} id")
@@ -211,6 +213,7 @@ class Tokenizer:
         languages=None,
         language_places=None,
         language_tags=False,
+        added_words=None,
         normalization="model",
     ):
         """Returns a tokenizer for SentencePiece models, such as those of a published model.
@@ -243,6 +246,10 @@ class Tokenizer:
                 in ">>fra<< Good morning." (Marian's multilingual models). The tag, up to the first
                 "<<", is replaced by the id of the piece with this name, or by the unknown id, which
                 replaces `source_prefix`.
+            added_words: dict or `None`, default `None`. Words that are found before SentencePiece
+                reads a text, as lists of str: "raw" and "normalized" (found before and after
+                normalization), "lstrip" and "rstrip" (with the spaces on that side); and
+                "keeps_spaces", whether another space before them is a piece.
             normalization: str, default "model". "model" leaves the text to the SentencePiece model.
                 "nmt_nfkc" and "identity" are for models trained by `Tokenizer.train`.
 
@@ -272,6 +279,7 @@ class Tokenizer:
             languages=languages,
             language_places=language_places,
             language_tags=language_tags,
+            added_words=added_words,
             normalization=normalization,
             special_ids=special_ids,
             prefixes={"source": source_prefix, "target": target_prefix},
@@ -304,6 +312,8 @@ class Tokenizer:
             config["languages"], config["language_places"] = self._languages, self._language_places
         if self.language_tags:
             config["language_tags"] = True
+        if self._added_words:
+            config["added_words"] = self._added_words
         for side, vocabulary in self._sides.items():
             model, pieces = add("sentencepiece", vocabulary.model, ".model"), None
             if vocabulary.custom_pieces is not None:
@@ -330,6 +340,7 @@ class Tokenizer:
         """
         config = read_folder(folder)
         names = ("normalization", "special_ids", "languages", "language_places", "language_tags")
+        names += ("added_words",)
         try:
             return cls(
                 *(
@@ -460,7 +471,8 @@ class Tokenizer:
 
         def state(each):
             sides = [(side.model, side.pieces) for side in each._sides.values()]
-            return sides, each.special_ids, each._prefixes, each._suffixes, each.normalization
+            rest = each._prefixes, each._suffixes, each.normalization, each._added_words
+            return sides, each.special_ids, *rest
 
         return state(self) == state(other)
 

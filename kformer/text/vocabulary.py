@@ -6,6 +6,7 @@ import sys
 
 import sentencepiece
 
+from kformer.text.added_words import AddedWords
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
 
 # Starting threads costs more than it gains on fewer texts.
@@ -33,12 +34,13 @@ class Vocabulary:
         control_ids: sequence of int. Ids that never come from text and are decoded to nothing.
         normalization: `Normalization`.
         unknown_id: int. The id of the unknown token.
+        added_words: dict or `None`, default `None`. The settings of `AddedWords`.
 
     Raises:
         ValueError: the model cannot be read, or the ids do not fit it.
     """
 
-    def __init__(self, model, pieces, control_ids, normalization, unknown_id):
+    def __init__(self, model, pieces, control_ids, normalization, unknown_id, added_words=None):
         self.model = bytes(model)
         self.normalization = normalization
         self.processor = load_sentencepiece(self.model)
@@ -54,11 +56,15 @@ class Vocabulary:
                 fault = ", which is not valid Unicode text" if is_new else " twice"
                 raise ValueError(f"The vocabulary has the piece {piece!r}{fault}.")
         self.check_ids((self.unknown_id, *self.control_ids))
+        added = AddedWords(added_words, ids, self.processor) if added_words else None
+        self.added_words = added
         # By SentencePiece id, the id that the translation model knows; None if these are the same.
         self.id_map = self._map_ids(ids)
         # Pieces that only `pieces` has, with their ids.
         known = {*own_pieces, *(self.pieces[i] for i in (unknown_id, *self.control_ids))}
+        known |= {*(added.ids if added else ())}
         self.foreign_pieces = {piece: i for piece, i in ids.items() if piece not in known}
+        self.space_id = ids.get(SPACE_SIGN, unknown_id)
         # By id, the bytes that it writes; one more at the end, for ids outside of the vocabulary.
         self.surfaces = self._write_surfaces()
         # SentencePiece's Python interface does not expose its normalizer settings, so they are
@@ -127,6 +133,26 @@ class Vocabulary:
         """
         before = self.normalization.before
         texts = [replace_all(valid_text(text), before) for text in texts]
+        if (added := self.added_words) is None:
+            return self._segment(texts, num_threads)
+        rows = [added.split(text) for text in texts]
+        segments = [part for parts in rows for part in parts if isinstance(part, str)]
+        segments = iter(self._segment(segments, num_threads))
+        space = [self.space_id]
+        return [
+            [
+                token_id
+                for i, part in enumerate(parts)
+                for token_id in (
+                    next(segments) + space * added.writes_space(parts, i)
+                    if isinstance(part, str)
+                    else [part]
+                )
+            ]
+            for parts in rows
+        ]
+
+    def _segment(self, texts, num_threads):
         if num_threads is None:
             num_threads = 1
             if len(texts) >= _THREADED_BATCH:

@@ -8,9 +8,13 @@ import re
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from kformer.text.added_words import FENCE
 from kformer.text.languages import TAG_PATTERN
 from kformer.text.normalization import SPACE_SIGN
-from kformer.utils.checks import check_choice
+from kformer.utils.checks import check_choice, shown
+
+# Bytes that no valid UTF-8 has: around an added word in a text, and before it.
+_EDGE, _WORD = b"\xff", b"\xfe"
 
 
 class GraphTokenizer(tf.Module):
@@ -134,10 +138,15 @@ class _GraphVocabulary(tf.Module):
         self._id_map = None if id_map is None else tf.constant(id_map, tf.int32)
         self._foreign_pieces = None
         if vocabulary.foreign_pieces:
-            keys = [piece.encode("utf-8") for piece in vocabulary.foreign_pieces]
-            values = tf.constant(list(vocabulary.foreign_pieces.values()), tf.int32)
-            table = tf.lookup.KeyValueTensorInitializer(tf.constant(keys), values)
-            self._foreign_pieces = tf.lookup.StaticHashTable(table, vocabulary.unknown_id)
+            foreign = {piece.encode(): i for piece, i in vocabulary.foreign_pieces.items()}
+            self._foreign_pieces = _table(foreign, vocabulary.unknown_id)
+        self._added_words = vocabulary.added_words
+        if self._added_words is not None:
+            _check_added_words(vocabulary)
+            words = self._added_words.ids.items()
+            self._word_ids = _table({_WORD + word.encode(): i for word, i in words}, -1)
+            self._space_id = vocabulary.space_id
+        if vocabulary.foreign_pieces or self._added_words is not None:
             # The op returns ids or pieces; which of them is fixed when it is made.
             self._piecewise = tf_text.SentencepieceTokenizer(vocabulary.model, out_type=tf.string)
         self._surfaces = tf.constant(vocabulary.surfaces)
@@ -147,6 +156,58 @@ class _GraphVocabulary(tf.Module):
     def encode(self, texts):
         """Ragged int32 ids `[B, (S)]` of texts `[B]`."""
         texts = _replace_all(valid_text(texts), self._normalization.before)
+        if self._added_words is None:
+            return self._segment(texts)
+        parts = self._split(texts)
+        words = self._word_ids.lookup(parts.values)
+        is_word = words >= 0
+        columns = [
+            self._segment(tf.where(is_word, "", parts.values)),
+            tf.RaggedTensor.from_row_lengths(words[is_word], tf.cast(is_word, tf.int64)),
+        ]
+        if self._added_words.keeps_spaces:
+            columns.append(_repeated((self._space_id,), self._writes_space(parts.values, words)))
+        return parts.with_values(tf.concat(columns, axis=1)).merge_dims(1, 2)
+
+    def _split(self, texts):
+        """Parts `[B, (P)]` of texts `[B]`, as `AddedWords` splits them; words begin with `_WORD`.
+
+        The first and the last part of a text is no word.
+        """
+        parts = tf.RaggedTensor.from_tensor(texts[:, None])
+        for name, pattern in self._added_words.patterns.items():
+            is_word = tf.strings.substr(parts.values, 0, 1) == _WORD
+            before = parts.values if name == "raw" else self._normalize(parts.values)
+            marked = tf.strings.regex_replace(before, pattern, _EDGE + _WORD + rb"\1" + _EDGE)
+            marked = tf.where(is_word | (marked == before), parts.values, marked)
+            parts = parts.with_values(tf.strings.split(marked, _EDGE)).merge_dims(1, 2)
+        return parts
+
+    def _normalize(self, texts):
+        pieces = self._piecewise.tokenize(tf.strings.join([FENCE, texts, FENCE]))
+        joined = tf.strings.reduce_join(pieces, axis=-1)
+        joined = tf.strings.regex_replace(joined, SPACE_SIGN, " ")
+        return tf.strings.regex_replace(joined, rf"(?s)\A *{FENCE}(.*){FENCE} *\z", r"\1")
+
+    def _writes_space(self, parts, words):
+        """As `AddedWords.writes_space`, of parts `[P]` and the words' ids among them, else -1."""
+        added, texts = self._added_words, self._normalize(parts)
+
+        def is_among(ids, chosen):
+            chosen = tf.constant(sorted(chosen), ids.dtype, (len(chosen),))
+            return tf.reduce_any(ids[:, None] == chosen, axis=1)
+
+        after, before = tf.roll(words, -1, axis=0), tf.roll(words, 1, axis=0)
+        is_space = tf.strings.regex_full_match(texts, " *")
+        return (
+            (words < 0)
+            & (after >= 0)
+            & tf.strings.regex_full_match(texts, r"(?s).* ")
+            & ~is_among(after, added.lstrip)
+            & ~(is_space & is_among(before, added.rstrip))
+        )
+
+    def _segment(self, texts):
         ids = self._sentencepiece.tokenize(texts)
         if self._id_map is not None:
             ids = ids.with_values(tf.gather(self._id_map, ids.values))
@@ -182,6 +243,32 @@ class _GraphVocabulary(tf.Module):
         # output layer.
         is_known = (ids >= 0) & (ids < self._size)
         return tf.gather(table, tf.where(is_known, ids, tf.cast(self._size, ids.dtype)))
+
+
+def _table(ids, default):
+    """A table of bytes to ids."""
+    values = tf.constant(list(ids.values()), tf.int32)
+    table = tf.lookup.KeyValueTensorInitializer(tf.constant(list(ids)), values)
+    return tf.lookup.StaticHashTable(table, default)
+
+
+def _check_added_words(vocabulary):
+    """Refuses added words that a graph cannot find."""
+    added, processor = vocabulary.added_words, vocabulary.processor
+    needs_text = added.keeps_spaces or "normalized" in added.patterns
+    reason = None
+    if needs_text and any(map(processor.is_byte, range(len(processor)))):
+        reason = "are found in normalized text, and pieces that are bytes hide that from a graph"
+    for pattern in added.patterns.values():
+        try:
+            tf.strings.regex_replace([""], pattern, "")
+        except tf.errors.InvalidArgumentError:
+            reason = "are more than a graph can look for"
+    if reason is not None:
+        words = shown(list(added.ids))
+        raise ValueError(
+            f"A SavedModel cannot read the tokenizer's added words {words}: they {reason}."
+        )
 
 
 def _repeated(ids, rows):
