@@ -5,6 +5,7 @@ Shape letters: N words of a target sentence, M words of its source.
 
 import itertools
 import re
+import warnings
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from kformer_options.text_files import check_same_length
 _NO_WORD, _TENSION = 0.08, 4.0
 # The word pairs that are computed at once.
 _CHUNK = 2**20
+# The most pairs of words of one pair of sentences, such as 2,048 words with 2,048.
+_MOST_WORD_PAIRS = 2**22
 
 
 def align_words(sources, targets, iterations=5):
@@ -25,7 +28,8 @@ def align_words(sources, targets, iterations=5):
     A model of either direction (IBM's second, with a diagonal instead of a table of positions) is
     fitted by EM, and finds a source word or none for each target word, and the other way round.
     The two are combined by "grow-diag-final-and". It needs a few thousand pairs, and 8 bytes of
-    memory for each source word with each target word of its sentence.
+    memory for each source word with each target word of its sentence. Where these are more than
+    four million, a warning names the line, which gets no alignment.
 
     Args:
         sources, targets: lists of str of one length. Their words are what stands between spaces,
@@ -54,6 +58,14 @@ def align_words(sources, targets, iterations=5):
     """
     check_same_length("the sources", len(sources), "the targets", len(targets))
     sources, targets = _numbered(sources), _numbered(targets)
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if len(source) * len(target) > _MOST_WORD_PAIRS:
+            warnings.warn(
+                f"Line {i + 1} is not aligned: {len(source):,} words with {len(target):,} are more "
+                "than sentences have; split it.",
+                stacklevel=2,
+            )
+            sources[i] = targets[i] = source[:0]
     forward = _one_way(sources, targets, iterations)
     backward = _one_way(targets, sources, iterations)
     pairs = zip(forward, backward, strict=True)

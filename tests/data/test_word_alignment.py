@@ -69,6 +69,16 @@ def test_memory_of_long_sentences(rng, monkeypatch):
     assert most < 11 * 100 * 100 * 100
 
 
+def test_a_line_of_too_many_words_is_left_out_and_named():
+    long = "a b " * 10_000
+    tracemalloc.start()
+    with pytest.warns(UserWarning, match="Line 2 is not aligned: 20,000 words with 20,000"):
+        alignments = align_words(["a b", long, "a"], ["x y", long, "x"])
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    assert alignments == [[(0, 0), (1, 1)], [], [(0, 0)]]
+
+
 def test_combination_of_two_directions():
     # (1, 1) is found twice; (1, 2) is its neighbour and (2, 1), too; (4, 4) is alone, with free
     # words; (1, 4) is not a neighbour, and its source word is taken.
