@@ -275,7 +275,7 @@ class CTranslate2Format:
     def export(self, translator, folder):
         from kformer.export.ctranslate2 import export_ctranslate2
 
-        export_ctranslate2(translator, folder, quantization=self.quantization)
+        export_ctranslate2(translator, folder, dtype=self.quantization)
 
     def translate(self, translator, folder, lines, options, beam_size):
         import ctranslate2

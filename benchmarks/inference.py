@@ -157,7 +157,7 @@ def export(options, translator, folder, limits):
     for quantization in ("float32", "int8"):
         name = f"ctranslate2-{quantization}"
         if name in options.systems:
-            export_ctranslate2(translator, folder / name, quantization=quantization)
+            export_ctranslate2(translator, folder / name, dtype=quantization)
 
 
 class SavedModel:

@@ -113,7 +113,7 @@ def export(
     settings = {"beam_size": beam_size, "single": single or None, "signatures": names}
     search |= set_options(settings, settings)
     if dtype is not None:
-        search[entry.dtype_option] = dtype
+        search["dtype"] = dtype
     if "shortlist" in search:
         search["shortlist"] = translator.shortlist(read_lines(search["shortlist"], "shortlist"))
     if "imports" in entry.options:

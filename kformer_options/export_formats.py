@@ -18,7 +18,6 @@ class ExportFormat:
         function: str. That function: (translator, path, **options) -> path.
         dtypes: tuple of str. How weights can be stored.
         default_dtype: str, default `None`, for the model's own dtype.
-        dtype_option: str, default "dtype". The function's argument that takes a dtype.
         has_search: bool, default `True`. Whether it keeps search options.
         options: tuple of str, default empty. Options of `kformer export` for this format alone.
         extra: str. The extra of kformer whose packages it needs.
@@ -31,7 +30,6 @@ class ExportFormat:
     dtypes: tuple
     extra: str
     default_dtype: str | None = None
-    dtype_option: str = "dtype"
     has_search: bool = True
     options: tuple = ()
 
@@ -58,7 +56,6 @@ FORMATS = {
                 *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
             ),
             default_dtype="float32",
-            dtype_option="quantization",
             has_search=False,
             extra="ctranslate2",
         ),

@@ -27,7 +27,7 @@ def check_export(path, format, dtype):
     """
     entry, path = FORMATS[format], pathlib.Path(path)
     if dtype is not None:
-        check_choice(entry.dtype_option, dtype, entry.dtypes)
+        check_choice("dtype", dtype, entry.dtypes)
     check_installed(format)
     if path.exists() or path.is_symlink():
         raise ValueError(f"{path} exists already: give another path, or remove it first.")

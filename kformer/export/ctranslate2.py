@@ -20,6 +20,7 @@ from kformer.saving.run_directory import without_paths
 from kformer.utils.checks import check_float16
 from kformer.utils.files import new_folder, write_json
 from kformer_options.installed import check_extra
+from kformer_options.names import named
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
@@ -28,7 +29,7 @@ FORMAT_VERSION = 1
 _DEFAULT_INPUT_LENGTH = 1024
 
 
-def export_ctranslate2(translator, path, *, quantization="float32"):
+def export_ctranslate2(translator, path, *, dtype="float32"):
     """Writes a translator as a folder that `ctranslate2.Translator` loads, without this package.
 
     The folder has CTranslate2's `model.bin`, `config.json` and vocabularies, the SentencePiece
@@ -63,7 +64,7 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     Args:
         translator: `kformer.Translator`.
         path: path. The folder to write; nothing may exist there.
-        quantization: str, default "float32". How weights are stored: "float32", "float16",
+        dtype: str, default "float32". How weights are stored: "float32", "float16",
             "bfloat16" (needs PyTorch), "int8", "int8_float32", "int8_float16" or "int8_bfloat16";
             the last three name what CTranslate2 computes the rest in.
 
@@ -71,7 +72,7 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
         `pathlib.Path` of the folder.
 
     Raises:
-        ValueError: the path exists, the quantization is unknown, or CTranslate2 cannot run the
+        ValueError: the path exists, the dtype is unknown, or CTranslate2 cannot run the
             model.
         ImportError: ctranslate2 is not installed, or PyTorch for a bfloat16 format.
 
@@ -83,7 +84,7 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     from kformer.export.ctranslate2 import export_ctranslate2
 
     translator = kformer.Translator.load("runs/en-de")
-    export_ctranslate2(translator, "exports/ctranslate2", quantization="int8")
+    export_ctranslate2(translator, "exports/ctranslate2", dtype="int8")
     # PosixPath('exports/ctranslate2')
     engine = ctranslate2.Translator("exports/ctranslate2")
     pieces = translator.tokenizer.tokens(translator.tokenizer.tokenize(["A man rides."])[0])
@@ -91,27 +92,27 @@ def export_ctranslate2(translator, path, *, quantization="float32"):
     # ['▁Ein', '▁Mann', '▁reitet', '.']
     ```
     """
-    path = check_export(path, "ctranslate2", quantization)
+    path = check_export(path, "ctranslate2", dtype)
     model, tokenizer = translator.model, translator.tokenizer
     check_exact(model, "CTranslate2")
     check_layers(model, "CTranslate2", known=("rope",))
     ids = {"unknown": tokenizer.unknown_id, "end": model.end_id}
     check_special_tokens(tokenizer, ids, "CTranslate2")
-    if "bfloat16" in quantization:
-        check_extra(f"quantization={quantization!r}", "torch", ("torch",))
+    if "bfloat16" in dtype:
+        check_extra(f"{named('dtype')}={dtype}", "torch", ("torch",))
     spec = build_spec(translator)
     spec.validate()
-    if quantization == "float16":
+    if dtype == "float16":
         for name, variable in spec.variables(ordered=True):
             array = variable.numpy()
             if array.dtype == np.float32:
                 check_float16(f"The weight {name!r}", array, "export it in bfloat16 or float32")
-    spec.optimize(quantization=quantization)
+    spec.optimize(quantization=dtype)
     with new_folder(path) as folder:
         spec.save(str(folder))
         write_sentencepiece(tokenizer, folder)
         tokenizer.save(folder / "tokenizer")
-        metadata = _metadata(translator, quantization, spec.config.add_source_eos)
+        metadata = _metadata(translator, dtype, spec.config.add_source_eos)
         write_json(folder / METADATA_FILE, metadata)
     return path
 
@@ -257,7 +258,7 @@ def _set_vocabularies(spec, translator):
     config.add_source_eos = tuple(translator.tokenizer.source_suffix) == (model.end_id,)
 
 
-def _metadata(translator, quantization, adds_end):
+def _metadata(translator, dtype, adds_end):
     import ctranslate2
 
     model, tokenizer, options = translator.model, translator.tokenizer, translator.options
@@ -270,7 +271,7 @@ def _metadata(translator, quantization, adds_end):
     }
     return {
         "format_version": FORMAT_VERSION,
-        "quantization": quantization,
+        "dtype": dtype,
         "normalization": tokenizer.normalization,
         "source_prefix": [source[token_id] for token_id in tokenizer.source_prefix],
         "source_suffix": [source[token_id] for token_id in suffix],

@@ -226,7 +226,7 @@ def test_the_frozen_run_translates_the_same(frozen, texts, tmp_path):
         )
 
     for quantization in ("int8", "float16"):
-        written = export_ctranslate2(frozen, tmp_path / quantization, quantization=quantization)
+        written = export_ctranslate2(frozen, tmp_path / quantization, dtype=quantization)
         # float32 products of the rounded weights: how a CPU rounds 8-bit products is not tested.
         small = ctranslate2.Translator(str(written), compute_type="float32")
         scored = small.score_batch(tokens[:8], [result.hypotheses[0][:-1] for result in found[:8]])
@@ -239,7 +239,7 @@ def test_the_frozen_run_translates_the_same(frozen, texts, tmp_path):
     weight = large.model.trainable_weights[3]
     weight.assign(np.full(weight.shape, 1e5, "float32"))
     with pytest.raises(ValueError, match="too large for float16; export it in bfloat16 or float32"):
-        export_ctranslate2(large, tmp_path / "large", quantization="float16")
+        export_ctranslate2(large, tmp_path / "large", dtype="float16")
     # Quantizing works in place; the model must not be what it works on.
     assert all(
         np.array_equal(a, keras.ops.convert_to_numpy(b))
@@ -321,7 +321,7 @@ def test_vocabularies_of_two_sizes(tiny_transformer, tokenizer, tmp_path, rng):
 
 @pytest.mark.any_backend
 def test_what_is_in_the_folder(frozen, tmp_path):
-    path = export_ctranslate2(frozen, tmp_path / "model", quantization="int8")
+    path = export_ctranslate2(frozen, tmp_path / "model", dtype="int8")
     names = {
         "config.json",
         "kformer.json",
@@ -353,7 +353,7 @@ def test_what_is_in_the_folder(frozen, tmp_path):
         "min_decoding_length": 0,
         "suppress_sequences": [["<pad>"], ["<s>"]],
     }
-    assert metadata["search"]["beam_size"] == 4 and metadata["quantization"] == "int8"
+    assert metadata["search"]["beam_size"] == 4 and metadata["dtype"] == "int8"
 
 
 @pytest.mark.any_backend
@@ -390,7 +390,7 @@ def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_
 @pytest.mark.any_backend
 def test_refusals(frozen, make_translator, tokenizer, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="int7"):
-        export_ctranslate2(frozen, tmp_path / "x", quantization="int7")
+        export_ctranslate2(frozen, tmp_path / "x", dtype="int7")
     (tmp_path / "there").mkdir()
     with pytest.raises(ValueError, match="exists already"):
         export_ctranslate2(frozen, tmp_path / "there")

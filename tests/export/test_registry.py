@@ -21,7 +21,7 @@ def test_an_entry_describes_its_function(entry):
         getattr(importlib.import_module(entry.module), entry.function)
     ).parameters
     assert list(parameters)[:2] == ["translator", "path"]
-    assert parameters[entry.dtype_option].default == entry.default_dtype
+    assert parameters["dtype"].default == entry.default_dtype
     takes_search = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     assert takes_search == entry.has_search
     assert set(entry.options) <= set(parameters)
