@@ -26,6 +26,7 @@ from kformer.export.saved_model.names import DEFAULT_SIGNATURE, INPUTS
 from kformer.models import Ensemble
 from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
+from kformer_options.names import named
 
 # Where each length is compiled, sources are padded to a multiple of this number of tokens.
 _LENGTHS = 16
@@ -54,12 +55,13 @@ class TranslationGraph:
     def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None, aligned_by=None):
         check_options(model, options)
         models = model.models if isinstance(model, Ensemble) else [model]
-        is_fast = all(why_not_fast(each) is None for each in models)
+        self._why_not_fast = next(filter(None, map(why_not_fast, models)), None)
+        is_fast = self._why_not_fast is None
         if not is_fast and dtype not in (None, model.policy_name):
             raise ValueError(
-                f"The SavedModel cannot be stored in {dtype}: the model computes in "
-                f"{model.policy_name} or has layers of its own; only a float32 model of this "
-                "package's layers can be converted. Export it without a dtype."
+                f"The SavedModel cannot be stored in {dtype}: {self._why_not_fast}, and only a "
+                "float32 model of the plain architecture can be converted. Export it without a "
+                "dtype."
             )
         if dtype == "int8" and not has_int8_products():
             raise RuntimeError(NO_INT8_PRODUCTS + " export with the dtype float32 or bfloat16.")
@@ -115,10 +117,10 @@ class TranslationGraph:
             inputs = {key: ([None] * rank, "string") for key, rank in ranks.items()}
             functions[name] = signature(getattr(owner, name), inputs)
         if single:
-            if self.ops is None or self.dtype != "float32":
+            if why := self._why_not_fast or (self.dtype != "float32" and f"dtype={self.dtype}"):
                 raise ValueError(
-                    "The signature for single texts runs in float32 by this package's own layers, "
-                    f"but the model computes in {self.dtype} or has others; export it without."
+                    "The signature for single texts is for a float32 model of the plain "
+                    f"architecture, not for this one ({why}): export it without {named('single')}."
                 )
             functions["single"] = signature(self.single, {"text": ([1], "string")})
         module = owning_module(self.model, functions.values(), self.tokenizer)

@@ -98,6 +98,13 @@ def test_warming_up(translator, greedy, tmp_path):
 
 
 def test_models_that_cannot_have_it(translator, tmp_path):
-    with pytest.raises(ValueError, match="single texts runs in float32.*computes in bfloat16"):
+    with pytest.raises(ValueError, match=r"not for this one \(dtype=bfloat16\): export it without"):
         translator.export(tmp_path / "times", single=True, dtype="bfloat16")
+    sizes = {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 8, "num_encoder_layers": 1}
+    sizes |= {"num_decoder_layers": 1, "max_length": 20, "normalization": "rms_norm"}
+    size, tokens = translator.model.vocabulary_size, ("pad_id", "start_id", "end_id")
+    ids = {name: getattr(translator.model, name) for name in tokens}
+    variant = kformer.Translator(kformer.Transformer(size, **sizes, **ids), translator.tokenizer)
+    with pytest.raises(ValueError, match=r"not for this one \(the model has normalization"):
+        variant.export(tmp_path / "times", single=True)
     assert not list(tmp_path.rglob("*.pb"))
