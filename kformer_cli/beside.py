@@ -26,8 +26,9 @@ class LinesBeside:
         self._lines = {}
         for name, path in self._paths.items():
             check_readable(path, named(name))
-            if count is not None:
-                check_same_length("the text", count, f"'{path}' ({named(name)})", count_lines(path))
+            length = count_lines(path)
+            if None not in (count, length):
+                check_same_length("the text", count, f"'{path}' ({named(name)})", length)
 
     def read(self, is_run):
         """Reads the files.

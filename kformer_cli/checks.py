@@ -69,8 +69,6 @@ def check_text(path, flag):
     if path is None:
         return None
     check_readable(str(path), flag)
-    if not pathlib.Path(path).is_file():
-        return None
     count = count_lines(str(path))
     if count == 0:
         raise ValueError(f"The {flag} file '{path}' is empty: it needs one sentence per line.")

@@ -13,6 +13,7 @@ from kformer_options.installed import check_extra, check_server
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import is_run, name_and_path
 from kformer_options.serving import SERVING
+from kformer_options.text_files import check_rereadable
 
 
 @with_options(SERVING)
@@ -49,6 +50,7 @@ def serve(
         for model in models or ():
             is_run(name_and_path(model)[1])
         if options["api_keys"] is not None:
+            check_rereadable(options["api_keys"], "--api-keys")
             keys_in(options["api_keys"])
         check_server(options["engine"], options["grpc_port"])
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")

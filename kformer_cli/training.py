@@ -1,6 +1,7 @@
 """The commands that train: `quickstart`, `train` and `average`."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import signal
@@ -17,6 +18,7 @@ from kformer_options.commands import COMMANDS
 from kformer_options.host_addresses import place_of_host
 from kformer_options.model_folders import PARTS, check_new_run, check_run, check_teachers
 from kformer_options.names import named
+from kformer_options.text_files import check_rereadable
 from kformer_options.training import TEXTS, TRAINING
 
 
@@ -78,6 +80,8 @@ _DEVICES = dataclasses.replace(
     "losses are those of one.",
     settled="1; with --model-parallel all",
 )
+
+_FURTHER_TEXTS = ("monolingual_source", "monolingual_target", "guided_alignment")
 
 
 def _train_options():
@@ -156,6 +160,8 @@ def _check_files(output, settings, resume):
     """Checks the files, folders and combinations of a training."""
     if output.exists() and not output.is_dir():
         raise NotADirectoryError(f"{output} is a file, so no run directory can be made there.")
+    for name in (*itertools.chain(*TEXTS), *_FURTHER_TEXTS):
+        check_rereadable(settings[name], named(name))
     for names in TEXTS:
         check_sides([(settings[name], named(name)) for name in names])
     if settings["guided_alignment"] not in (None, "auto"):

@@ -190,7 +190,7 @@ def _number_of_lines(input):
         )
         return None
     check_readable(str(input), "--input")
-    return count_lines(str(input)) if input.is_file() else None
+    return count_lines(str(input))
 
 
 def _converse(translate, write):

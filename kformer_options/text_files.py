@@ -71,6 +71,23 @@ def check_readable(texts, side, is_document=False):
                 raise ValueError(f"The {side} file '{path}' is {problem}")
 
 
+def check_rereadable(texts, side):
+    """Checks that `texts` can be read several times, once it is known that they are there.
+
+    Args:
+        texts: path of a file, or an iterable of strings.
+        side: str. What the texts are, for messages, such as "source".
+
+    Raises:
+        ValueError: the path is that of a pipe or a device.
+    """
+    if is_path(texts) and not os.path.isfile(texts) and os.path.exists(texts):
+        raise ValueError(
+            f"The {side} '{texts}' is a pipe, which can be read only once, and this needs it "
+            "several times: write it to a file first."
+        )
+
+
 def count_lines(texts):
     """Counts the lines of a file or the texts of a list.
 
@@ -78,10 +95,12 @@ def count_lines(texts):
         texts: path of a file, or an iterable of strings.
 
     Returns:
-        An int, or `None` for an iterator, which can be read only once.
+        An int, or `None` for an iterator and a pipe, which can be read only once.
     """
     if not is_path(texts):
         return len(texts) if hasattr(texts, "__len__") else None
+    if not os.path.isfile(texts):
+        return None
     count, last = 0, b"\n"
     with open(texts, "rb") as file:
         while block := file.read(1 << 20):

@@ -134,8 +134,8 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
     for texts, side, count in zip((source, target), SIDES, counts, strict=True):
         if count is None:
             raise ValueError(
-                f"cache_dir needs {describe(texts, side)} twice, but an iterator is read once; "
-                "give a list."
+                f"cache_dir needs {describe(texts, side)} twice, but an iterator or a pipe is read "
+                "once; give a list, or a file."
             )
     folder = pathlib.Path(cache_dir) / prepared_name(source, target, tokenizer, max_length)
     if folder.exists():
@@ -156,7 +156,7 @@ def _report(sentence, report):
 
 def _check_texts(source, target, max_length):
     """Checks both sides before the long work, and returns their numbers of lines; `None` for
-    iterators.
+    iterators and pipes.
     """
     check_whole("max_length", max_length, least=2)
     for texts, side in zip((source, target), SIDES, strict=True):

@@ -120,7 +120,7 @@ class Glossary:
             ValueError: a line is not a term; the message has its number.
         """
         path = pathlib.Path(path)
-        if not path.is_file():
+        if path.is_dir() or not path.exists():
             raise FileNotFoundError(f"The glossary '{path}' does not exist; give a file of terms.")
         try:
             text = read_bytes(path, _MOST_BYTES, remedy="give fewer terms").decode("utf-8-sig")

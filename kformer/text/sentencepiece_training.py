@@ -22,7 +22,7 @@ from kformer.text.vocabulary_size import default_vocabulary_size
 from kformer.utils.checks import check_choice, check_whole
 from kformer.utils.lines import read_chunks
 from kformer_options.names import in_python, named
-from kformer_options.text_files import check_readable, count_lines, is_path
+from kformer_options.text_files import check_readable, check_rereadable, count_lines, is_path
 
 MODEL_TYPES = ("unigram", "bpe")
 SPECIAL_IDS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
@@ -79,7 +79,10 @@ def train_on_corpus(corpus, vocabulary_size, **settings):
     if texts is not None:
         count = len(texts) if hasattr(texts, "__len__") else _USUAL_TEXTS
     else:
-        count = max(map(count_lines, [files] if is_path(files) else files), default=0)
+        paths = [files] if is_path(files) else files
+        for path in paths:
+            check_rereadable(path, "text")
+        count = max(map(count_lines, paths), default=0)
     size = default_vocabulary_size(count)
     for _ in range(_ATTEMPTS - 1):
         try:

@@ -7,6 +7,7 @@ import numpy as np
 
 from kformer.text.normalization import SPACE_SIGN
 from kformer.utils.checks import check_choice
+from kformer_options.text_files import check_rereadable
 
 FORMATS = ("auto", "word2vec", "word2vec_binary", "glove")
 _LONGEST_WORD = 10_000  # In bytes; a longer word means that the file is not binary word2vec.
@@ -79,6 +80,7 @@ def load_word_vectors(path, tokens, *, format="auto", lowercase=False, std=None,
     """
     path = pathlib.Path(path)
     check_choice("format", format, FORMATS)
+    check_rereadable(path, "file of word vectors")
     if not path.is_file():
         raise FileNotFoundError(f"There is no file of word vectors at {path}.")
     if isinstance(tokens, str | bytes):

@@ -14,7 +14,12 @@ from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
 from kformer.utils.progress import Progress
 from kformer_options.names import named
-from kformer_options.text_files import check_readable, check_same_length, count_lines
+from kformer_options.text_files import (
+    check_readable,
+    check_rereadable,
+    check_same_length,
+    count_lines,
+)
 from kformer_options.training import TEXTS, default_of
 from kformer_options.wording import counted
 
@@ -44,6 +49,7 @@ def count_pairs(options):
             continue
         for path, side in zip(paths, SIDES, strict=True):
             check_readable(path, side)
+            check_rereadable(path, side)
         counts = list(map(count_lines, paths))
         if 0 in counts:
             path = paths[counts.index(0)]

@@ -36,7 +36,7 @@ from kformer.utils import files
 from kformer.utils.checksums import file_checksum
 from kformer.utils.lines import read_lines
 from kformer_options.model_folders import PARTS, training_exists
-from kformer_options.text_files import count_lines
+from kformer_options.text_files import check_rereadable, count_lines
 from kformer_options.wording import counted
 
 # The stages whose parts are trainings.
@@ -144,6 +144,7 @@ def _settled(path, options, resume, is_new):
     check_options(settled)
     for text in (settled.monolingual_source, settled.monolingual_target):
         if text is not None:
+            check_rereadable(text, "monolingual text")
             read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
     if settled.guided_alignment is not None:
         check_alignments(settled)

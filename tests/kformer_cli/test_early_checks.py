@@ -24,6 +24,7 @@ def folder(tmp_path, monkeypatch):
     def imported():
         raise AssertionError("it was to answer before it imports anything")
 
+    os.mkfifo(tmp_path / "pipe")
     for name in ("training", "plotting", "formats", "distillation", "serving"):
         monkeypatch.setattr(
             importlib.import_module(f"kformer_cli.{name}"), "quiet_imports", imported
@@ -45,6 +46,11 @@ def folder(tmp_path, monkeypatch):
         ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "
          "--effort 2 --teachers-from {0}/run",
          "run has no teachers to take: give a training with an effort"),
+        ("train --train-source {0}/pipe --train-target {0}/train.en --output {0}/new",
+         "pipe' is a pipe, which can be read only once, and this needs it several times: write it"),
+        ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "
+         "--effort 2 --monolingual-source {0}/pipe", "The --monolingual-source '"),
+        (f"serve {RUN} --api-keys {{0}}/pipe", "pipe' is a pipe, which can be read only once"),
         (f"distill {RUN} --source {{0}}/train.en --output-source {{0}}/a --output-target {{0}}/a",
          "--output-source and --output-target name one file"),
         (f"distill {RUN} --source {{0}}/train.en --output-source {{0}}/a --output-target {{0}}/b "

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+import kformer
+from kformer.serving.batch import BatchOptions, translate_file
 from kformer.translating import streaming
 from kformer_cli.main import main
 
@@ -81,6 +83,55 @@ def test_standard_output_as_a_file_is_written_on(tmp_path, capfd):
         os.dup2(kept, 1)
         os.close(kept)
     assert log.read_text() == "old\nnew\nnew\nnew\n" and link.is_symlink()
+
+
+@pytest.fixture
+def pipe():
+    """A function: the path of a pipe with a text, as a shell's `<(...)` gives."""
+    descriptors = []
+
+    def make(text):
+        read, write = os.pipe()
+        os.write(write, text.encode())
+        os.close(write)
+        descriptors.append(read)
+        return f"/dev/fd/{read}"
+
+    yield make
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def test_files_may_be_pipes(pipe, tmp_path, capfd):
+    (tmp_path / "text").write_text("noon\nnoon\n")
+    options = ["translate", str(RUN), "--input", str(tmp_path / "text"), "--beam-size", "2"]
+    assert main([*options, "--glossary", pipe("noon\tnoon\n")]) == 0
+    output = capfd.readouterr()
+    assert "used 2" in output.err and output.out == "noon\nnoon\n"
+    assert main([*options, "--terms", pipe("\n晚上\n")]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert "晚上" not in lines[0] and "晚上" in lines[1]
+
+
+def test_pipes_in_python(pipe, tmp_path):
+    """What reads a text once takes a pipe; what reads it again says so."""
+    tokenizer, text = kformer.Translator.load(RUN).tokenizer, "noon\n9:05 pm\n"
+    corpus = kformer.data.prepare(pipe(text), pipe(text), tokenizer, tmp_path / "data")
+    assert corpus.num_pairs == 2
+    for refused in (
+        lambda: kformer.Tokenizer.train(pipe(text)),
+        lambda: kformer.text.load_word_vectors(pipe(text), ["noon"]),
+        lambda: kformer.trainer.train_run(
+            tmp_path / "run", train_source=pipe(text), train_target=pipe(text), steps=1
+        ),
+        lambda: translate_file(pipe(text), tmp_path / "out", BatchOptions(RUN), workers=1),
+    ):
+        with pytest.raises(ValueError, match="is a pipe, which can be read only once"):
+            refused()
+    with pytest.raises(ValueError, match="an iterator or a pipe is read once"):
+        kformer.data.ParallelDataset(
+            pipe(text), pipe(text), tokenizer, batch_tokens=64, cache_dir=tmp_path / "cache"
+        )
 
 
 def test_what_is_written_through_a_link_leaves_the_link(tmp_path):

@@ -19,7 +19,7 @@ from kformer.utils.checks import check_whole
 from kformer_options import model_folders
 from kformer_options.installed import check_extra
 from kformer_options.names import on_command_line
-from kformer_options.text_files import check_other_file
+from kformer_options.text_files import check_other_file, check_rereadable
 
 # Records of a shard for each sentence of a batch: as many as `kformer translate` sorts at once.
 _BATCHES = 16
@@ -113,6 +113,7 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
         ```
     """
     workers = check_whole("workers", workers)
+    check_rereadable(input, "input")
     input, output = pathlib.Path(input).resolve(), pathlib.Path(output).resolve()
     format_class = _check_paths(input, output)
     for name in ("n_best", "batch_size", "threads"):
