@@ -15,7 +15,7 @@ from kformer.utils.checks import check_choice
 
 
 def length_penalty(length, alpha):
-    """GNMT's divisor of the score of a hypothesis: `((5 + length) / 6)^alpha`.
+    """Returns GNMT's divisor of the score of a hypothesis: `((5 + length) / 6)^alpha`.
 
     Args:
         length: int or integer tensor. The tokens of the hypothesis, the end token included.
@@ -62,18 +62,18 @@ def beam_search(
         steps: int, or scalar tensor where shapes are dynamic. L, usually `max(limits) + 1`. After
             fewer steps some sentences may not be done.
         beam_size: int. K.
-        n_best: int, default 1. The number of best hypotheses that must be exact. The others are
-            what was found by then.
-        alpha: float, default 0.6. Exponent of the length penalty.
+        n_best: int, default 1. The number of best hypotheses that must be exact. The further ones
+            are those that the search has found by then.
+        alpha: float, default 0.6. The exponent of the length penalty.
         early_stopping: bool, default `False`. Whether a sentence is done as soon as its `n_best`
             hypotheses rank above the best live one at its present length. That takes fewer steps,
             and may miss a longer hypothesis of a higher rank.
         drop_finished: bool, default `False`. Whether sentences that are done are no longer
             computed; needs a backend whose shapes may change inside a loop. The step function then
             gets fewer and fewer rows.
-        prompt: int32 tensor `[B, P]`, default `None`, for the start token. The tokens before a
-            hypothesis that count as repeated, for constraints with a `repetition`.
-        rows: `RowConstraints` of tensors, default none; for constraints that are `by_row`. Where
+        prompt: int32 tensor `[B, P]`, default `None`. The tokens before each hypothesis, which the
+            `repetition` of the constraints counts; `None` for the start token.
+        rows: `RowConstraints` of tensors, default none. They need constraints `by_row`. Where
             phrases must occur, a hypothesis ends only with all of them, and beams are allocated
             dynamically (see `kformer.decoding.allocation`). A limit below
             `row_constraints.num_tokens` may leave a sentence without hypothesis.
@@ -86,7 +86,7 @@ def beam_search(
         length penalty); is_done bool `[B]`.
 
     Raises:
-        ValueError: the constraints ask for another end at the limit.
+        ValueError: `at_limit` of the constraints is not `"end"`.
 
     Example:
         ```python
@@ -101,8 +101,8 @@ def beam_search(
 
         constraints = Constraints(SpecialTokens(pad_id=0, start_id=1, end_id=2))
         limits = ops.convert_to_tensor([4])
-        found = beam_search(step, (), limits, constraints, steps=5, beam_size=2)
-        found.ids[0, 0]  # [3, 2, 0, 0, 0]
+        result = beam_search(step, (), limits, constraints, steps=5, beam_size=2)
+        result.ids[0, 0]  # [3, 2, 0, 0, 0]
         ```
 
     References:
@@ -115,7 +115,8 @@ def beam_search(
         logits, decoder = step(last_tokens(beams, special.start_id), beams.decoder)
         end_scores, scores, tokens, parents = _proposals(logits, beams, constraints)
         if early_stopping:
-            # Otherwise no later hypothesis can change the first entries of a done sentence.
+            # A done sentence takes no more hypotheses. (Without early stopping, none that comes
+            # later can enter its first `n_best` entries.)
             end_scores = ops.where(ops.expand_dims(beams.is_open, 1), end_scores, IMPOSSIBLE)
         length = beams.length + 1
         ended_ids = write_token(beams.live_ids, beams.length, special.end_id)
@@ -148,7 +149,7 @@ def beam_search(
 
 
 def _proposals(logits, beams, constraints):
-    """What each live hypothesis proposes: to end, or to go on.
+    """Computes the two proposals of each live hypothesis: to end, or to go on.
 
     Returns:
         The scores of ending here `[B, K]`; scores, tokens and parents (beam numbers) of the K best

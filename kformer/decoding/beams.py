@@ -46,15 +46,15 @@ class BeamResult(NamedTuple):
 def run_beams(
     advance, state, limits, beam_size, steps, constraints, drop_finished, prompt=None, rows=()
 ):
-    """Runs a beam search; arguments and returns are those of `beam_search`.
+    """Runs a beam search; its other arguments and its returns are those of `beam_search`.
 
     Args:
-        advance: function of a `BeamState` to the one a step later.
+        advance: function of a `BeamState` to the `BeamState` one step later.
     """
     sentences = ops.shape(limits)[0]
     ids = ops.full((sentences, beam_size, steps), constraints.special.pad_id, dtype="int32")
     impossible = ops.full((sentences, beam_size), IMPOSSIBLE, dtype="float32")
-    # All hypotheses are equal at first. Only the first of a sentence may propose tokens then.
+    # At first all hypotheses of a sentence are equal, so only the first one proposes tokens.
     is_first = ops.broadcast_to(ops.arange(beam_size) < 1, (sentences, beam_size))
     beams = BeamState(
         length=ops.zeros((), dtype="int32"),
@@ -82,25 +82,24 @@ def run_beams(
 
 
 def write_token(ids, position, token):
-    """`ids` `[B, K, L]` with `token` (an int or `[B, K, 1]`) at a position of the last axis."""
+    """Returns ids `[B, K, L]` with `token` (int or `[B, K, 1]`) at a position of the last axis."""
     positions = ops.arange(ops.shape(ids)[2], dtype="int32")
     return ops.where(positions == position, token, ids)
 
 
 def last_tokens(beams, start_id):
-    """The last token `[B K]` of each live hypothesis; the start token before the first step."""
+    """Returns the last token `[B K]` of each live hypothesis, at first the start token."""
     last = take(beams.live_ids, ops.maximum(beams.length - 1, 0), axis=2)
     return ops.reshape(ops.where(beams.length > 0, last, start_id), (-1,))
 
 
 def decoder_rows(parents):
-    """Decoder rows `[B K]` of the beams `parents` `[B, K]` of each sentence."""
+    """Returns the decoder's rows `[B K]` of the beams `parents` `[B, K]` of each sentence."""
     return ops.reshape(parents + row_offsets(ops.shape(parents)[0], parents.shape[1]), (-1,))
 
 
 def add_finished(beams, ids, scores, ranks):
-    """The search with C more finished hypotheses, of which the K best stay; of equal ranks the
-    older is first.
+    """Adds C finished hypotheses to a search, and keeps the K best; of equal ranks the older.
 
     Args:
         beams: `BeamState`.

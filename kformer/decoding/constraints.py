@@ -53,8 +53,8 @@ class Constraints:
         prefix: tuple of ids, default `()`. Every hypothesis begins with them. They cost nothing,
             and may be tokens that are forbidden elsewhere.
         forbidden: set of ids, default `None`. Tokens that are never generated after the prefix;
-            `None` forbids the start and the padding token, unless one of them is the end token. A
-            forbidden end token is still what follows at a limit.
+            `None` forbids the start and the padding token, unless one of them is the end token. At
+            a limit an end token follows even if it is forbidden.
         min_length: int, default 0. The number of tokens before an end token is allowed.
         renormalize: bool, default `False`. Whether the probabilities of the allowed tokens sum to
             one again. Otherwise each token keeps its probability among all tokens.
@@ -115,7 +115,7 @@ class Constraints:
         return self.at_limit == "free_end" or (self.renormalize and self.forbids_end)
 
     def prepare(self, logits, length):
-        """Logits to search in: float32, renormalized if asked for, the prefix forced.
+        """Returns the float32 logits that a search ranks: renormalized if so set, prefix forced.
 
         Without `renormalize`, forbidden tokens keep their logits. `best_tokens`,
         `best_continuations` and `mask` leave them out later, among fewer numbers.
@@ -133,11 +133,11 @@ class Constraints:
         return force_prefix(logits, length, self.prefix)
 
     def first_prompt(self, prompt, limits):
-        """The tokens before each hypothesis that count as repeated; `()` if repetition is free.
+        """Returns the tokens before each hypothesis that count as repeated; `()` without penalties.
 
         Args:
-            prompt: int32 tensor `[B, P]` or `None`, for the start token.
-            limits: int32 tensor `[B]`. Those of the search.
+            prompt: int32 tensor `[B, P]` or `None`. `None` for the start token.
+            limits: int32 tensor `[B]`. The limits of the search.
         """
         if not self.repetition:
             return ()
@@ -146,12 +146,12 @@ class Constraints:
         return prompt
 
     def penalize(self, scores, length, prompt, ids):
-        """Scores `[R, V]` after the penalties on repetition. Arguments as of `Repetition`."""
+        """Returns scores `[R, V]` after penalties on repetition; arguments as in `Repetition`."""
         spared = self.special.end_id if self.at_limit == "end" else None
         return self.repetition(ops.cast(scores, "float32"), prompt, ids, length, spared)
 
     def row_values(self, values, length, state, history, width=1):
-        """Values to search in where sentences have constraints of their own.
+        """Returns the values that a search ranks where sentences have constraints of their own.
 
         Tokens that are not allowed have minus infinity, except a forbidden end token, which a limit
         may need.
@@ -177,11 +177,11 @@ class Constraints:
         if is_empty(state.rows.prefix):
             return values
         token = prefix_tokens(state.rows, length, width)
-        is_it = ops.arange(values.shape[-1], dtype="int32") == token
-        return ops.where(token == NO_TOKEN, values, ops.where(is_it, 0.0, IMPOSSIBLE))
+        is_token = ops.arange(values.shape[-1], dtype="int32") == token
+        return ops.where(token == NO_TOKEN, values, ops.where(is_token, 0.0, IMPOSSIBLE))
 
     def log_probabilities(self, logits, length, history=None):
-        """Log-probabilities under all constraints but the limit.
+        """Returns log-probabilities under all constraints but the limit.
 
         Forbidden tokens have minus infinity.
 
@@ -204,10 +204,10 @@ class Constraints:
         return force_prefix(values, length, self.prefix)
 
     def best_continuations(self, logits, k, length):
-        """The k best allowed tokens of each row that are not an end token, of `prepare`d logits.
+        """Returns the k best allowed tokens of each row, without the end token.
 
         Args:
-            logits: float32 tensor `[R, V]`.
+            logits: float32 tensor `[R, V]`, from `prepare` or `row_values`.
             k: int, at most V.
             length: int32 scalar tensor. The number of tokens so far.
 
@@ -219,43 +219,43 @@ class Constraints:
             return best_tokens(logits, k, forbidden, unless=in_prefix)
         if self.by_row:  # The others are forbidden already, except in a sentence's own prefix.
             forbidden = {self.special.end_id}
-        # Log-probabilities already, which need not sum to one.
+        # The logits are log-probabilities already, which need not sum to one.
         best = stable_top_k(forbid(logits, forbidden, in_prefix), k)
         return *best, ops.zeros_like(logits[:, :1])
 
     def best_tokens(self, logits, k, length):
-        """The k best allowed tokens of each row, the end token among them, of `prepare`d logits.
+        """Returns the k best allowed tokens of each row, the end token included.
 
         Args and returns are those of `best_continuations`.
         """
         return best_tokens(logits, k, *self._still_forbidden(length))
 
     def mask(self, logits, length):
-        """`prepare`d logits `[R, V]` with minus infinity at tokens that are not allowed."""
+        """Returns logits `[R, V]` of `prepare` with minus infinity at forbidden tokens."""
         return _mask(logits, *self._still_forbidden(length))
 
     def _still_forbidden(self, length):
-        """The arguments `forbidden`, `too_early` and `unless` of `best_tokens`."""
+        """Returns the arguments `forbidden`, `too_early` and `unless` of `best_tokens`."""
         if self.renormalize:
             return (), None, None
         return self.forbidden_ids, self._too_early(length), self._in_prefix(length)
 
     def _too_early(self, length):
-        """The end token, and whether it would come too early; `None` without `min_length`."""
+        """Returns the end token and whether it is too early for it; `None` without `min_length`."""
         return (self.special.end_id, length < self.min_length) if self.min_length else None
 
     def _in_prefix(self, length):
-        """Whether the next token is one of the prefix, boolean scalar; `None` without prefix."""
+        """Returns whether the next token is in the prefix, boolean scalar; `None` without one."""
         return length < len(self.prefix) if self.prefix else None
 
 
 def log_softmax(logits):
-    """Log-probabilities of float32 logits `[R, V]`; minus infinity where all of a row are."""
+    """Returns log-probabilities of float32 logits `[R, V]`; minus infinity if all of a row are."""
     return logits - log_normaliser(logits)
 
 
 def log_normaliser(logits):
-    """`logsumexp` of each row of float32 logits `[R, V]`, as `[R, 1]`.
+    """Returns `logsumexp` of each row of float32 logits `[R, V]`, as `[R, 1]`.
 
     It is finite also where no token of a row is allowed: minus infinity less itself would be NaN.
     """
@@ -263,7 +263,7 @@ def log_normaliser(logits):
 
 
 def force_prefix(logits, length, prefix):
-    """Logits that leave one token of the prefix in the first steps, at no cost.
+    """Returns logits that allow only the next token of the prefix, at no cost, until its end.
 
     Args:
         logits: float32 tensor `[R, V]`.
@@ -271,8 +271,8 @@ def force_prefix(logits, length, prefix):
         prefix: tuple of ids.
 
     Returns:
-        float32 tensor `[R, V]`. In the prefix its next token has the log-probability 0, all others
-        minus infinity.
+        float32 tensor `[R, V]`. Within the prefix its next token has the log-probability 0, and all
+        others have minus infinity.
     """
     if not prefix:
         return logits
@@ -283,7 +283,7 @@ def force_prefix(logits, length, prefix):
 
 
 def forbid(values, ids, unless=None):
-    """Values with minus infinity at some tokens.
+    """Returns values with minus infinity at some tokens.
 
     Args:
         values: float32 tensor `[R, V]`.
@@ -304,7 +304,7 @@ def forbid(values, ids, unless=None):
 
 
 def best_tokens(logits, k, forbidden, too_early=None, unless=None):
-    """The k best tokens of each row that are not forbidden, best first.
+    """Returns the k best tokens of each row that are not forbidden, best first.
 
     Args:
         logits: float32 tensor `[R, V]`.
@@ -316,14 +316,14 @@ def best_tokens(logits, k, forbidden, too_early=None, unless=None):
             are allowed.
 
     Returns:
-        Their logits `[R, k]` (minus infinity where fewer than k are allowed), the tokens int32
-        `[R, k]`, and the `logsumexp` of all logits of each row `[R, 1]`.
+        The tokens' logits `[R, k]` (minus infinity where fewer than k are allowed), the tokens
+        int32 `[R, k]`, and the `logsumexp` of all logits of each row `[R, 1]`.
     """
     forbidden, size = sorted(set(forbidden)), logits.shape[-1]
     if unless is not None or len(forbidden) > _FEW or not prefers_few_passes():
         best = stable_top_k(_mask(logits, forbidden, too_early, unless), k)
         return *best, ops.logsumexp(logits, axis=-1, keepdims=True)
-    # As many more of the best tokens as may be forbidden: this saves a pass over all logits.
+    # The best tokens, and as many more as may be forbidden: this saves a pass over all logits.
     values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_early is not None), size))
     # `logsumexp` by the softmax, which is one operation where `logsumexp` is five.
     normaliser = values[:, :1] - ops.log(pick(ops.softmax(logits), tokens[:, :1]))
@@ -338,7 +338,7 @@ def best_tokens(logits, k, forbidden, too_early=None, unless=None):
 
 
 def _mask(logits, forbidden, too_early=None, unless=None):
-    """Logits with minus infinity at forbidden tokens; the arguments are those of `best_tokens`."""
+    """Returns logits with minus infinity at forbidden tokens; arguments as in `best_tokens`."""
     logits = forbid(logits, forbidden, unless)
     if too_early is None:
         return logits

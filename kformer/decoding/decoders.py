@@ -68,7 +68,7 @@ class Decoder(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, source_ids, width, steps, shortlist=None):
-        """Encodes the source, with which a search begins.
+        """Encodes the sources; returns the step function and its first state.
 
         Args:
             source_ids: int32 tensor `[B, S]`, padded.
@@ -82,14 +82,14 @@ class Decoder(abc.ABC):
         """
 
     def prompt(self, source_ids):
-        """The tokens before each hypothesis, which count where repetition is penalised.
+        """Returns the tokens before each hypothesis, which a penalty on repetition counts.
 
         Args:
             source_ids: int32 tensor `[B, S]`, padded.
 
         Returns:
-            int32 tensor `[B, P]`: the start token; of a language model what it continues,
-            right-aligned, `NO_TOKEN` in front.
+            int32 tensor `[B, P]`: the start token; for a language model the tokens that it
+            continues, right-aligned, with `NO_TOKEN` in front.
         """
         return ops.full((ops.shape(source_ids)[0], 1), self.special.start_id, dtype="int32")
 
@@ -101,14 +101,14 @@ class DecoderState(NamedTuple):
     """The state of one model's decoder, carried from step to step."""
 
     cache: Any  # an object with `reorder` and `select`, as kformer.models.DecoderCache
-    index: Any  # int32 scalar: tokens in the cache
+    index: Any  # int32 scalar: the number of tokens in the cache
 
     def reorder(self, rows):
-        """The state in which row i is what row `rows[i]` was."""
+        """Returns the state with its rows reordered: row i is the former row `rows[i]`."""
         return DecoderState(self.cache.reorder(rows), self.index)
 
     def select(self, sentences, rows):
-        """The state of some sentences, whose rows are `rows`."""
+        """Returns the state of some sentences alone; their rows are `rows`."""
         return DecoderState(self.cache.select(sentences, rows), self.index)
 
 
@@ -144,7 +144,7 @@ class LayerDecoder(Decoder):
         return super().prompt(source_ids)
 
     def step(self, ids, state):
-        """Logits `[R, V]` after the tokens `ids` `[R]`, and the new `DecoderState`."""
+        """Returns logits `[R, V]` after the tokens `ids` `[R]`, and the new `DecoderState`."""
         logits, cache = self.model.decode_step(ops.expand_dims(ids, 1), state.cache, state.index)
         return logits[:, 0], DecoderState(cache, state.index + 1)
 
@@ -171,7 +171,7 @@ class EnsembleDecoder(Decoder):
         functions, states = zip(*starts, strict=True)
 
         def step(ids, states):
-            pairs = [one(ids, state) for one, state in zip(functions, states, strict=True)]
+            pairs = [run(ids, state) for run, state in zip(functions, states, strict=True)]
             logits, states = zip(*pairs, strict=True)
             return mean_logits(logits), states
 
@@ -179,7 +179,7 @@ class EnsembleDecoder(Decoder):
 
 
 def reorder(state, rows):
-    """The state in which row i is what row `rows[i]` was.
+    """Returns the state with its rows reordered: row i is the former row `rows[i]`.
 
     Args:
         state: an object with a `reorder` method, or a nested structure of tensors with rows first.
@@ -194,7 +194,7 @@ def reorder(state, rows):
 
 
 def select(state, sentences, rows):
-    """The state of some sentences only.
+    """Returns the state of some sentences alone.
 
     Args:
         state: as for `reorder`. An object that also keeps tensors with another first axis has a
@@ -205,13 +205,13 @@ def select(state, sentences, rows):
     Returns:
         A state of the same structure.
     """
-    if hasattr(state, "reorder"):  # A tensor of PyTorch has a `select`, which does something else.
+    if hasattr(state, "reorder"):  # `select` alone is no sign: PyTorch's tensors have another one.
         return state.select(sentences, rows) if hasattr(state, "select") else state.reorder(rows)
     return _map_values(state, lambda x: select(x, sentences, rows), lambda x: take(x, rows))
 
 
 def _map_values(state, of_value, of_tensor):
-    """The structure with `of_value` applied to each of its values, or `of_tensor` to a tensor."""
+    """Applies `of_value` to each value of a structure, or `of_tensor` to a tensor."""
     if isinstance(state, dict):
         return {key: of_value(value) for key, value in state.items()}
     if hasattr(state, "_fields"):  # A NamedTuple takes its values one by one.

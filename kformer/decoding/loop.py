@@ -1,9 +1,9 @@
 """The loop of every search, which drops the rows of sentences that are done.
 
-A batch takes as many steps as its slowest sentence, but need not compute the others until then.
-Where shapes may change (TensorFlow and PyTorch), the loop pauses each time that a share of its
-sentences is done, stores their results, and goes on with the rows of the rest. The steps of a
-sentence depend on its own rows alone, so its result is the same.
+A batch takes as many steps as its slowest sentence, but sentences that are done need no more
+computing. Where shapes may change (TensorFlow and PyTorch), the loop pauses each time that a share
+of its sentences is done, stores their results, and goes on with the rows of the others. The steps
+of a sentence depend on its own rows alone, so its result is the same.
 
 Shape letters: B sentences at first, C sentences that remain, W decoder rows per sentence.
 """
@@ -36,7 +36,7 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
         advance: function of a state to the state one step later.
         is_live: function of a state to a boolean tensor: which sentences go on. A sentence that is
             done stays done, and its part of `outcome` does not change any more.
-        outcome: function of a state to a tuple of tensors, sentences first: the results so far.
+        outcome: function of a state to a tuple of tensors, the results so far, sentences first.
         state: `NamedTuple` with an int32 scalar `length`, the steps so far, `decoder`, the step
             function's state, and other tensors, or tuples of them, with sentences first.
         steps: int or scalar tensor. The most steps.
@@ -54,7 +54,7 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
         return (*outcome(state), ops.logical_not(is_live(state)))
 
     def run_until(state, count):
-        """Runs until so many sentences, or fewer, go on."""
+        """Runs until at most `count` sentences go on."""
 
         def goes_on(state):
             live = ops.sum(ops.cast(is_live(state), "int32"))
@@ -88,7 +88,7 @@ def run_steps(advance, is_live, outcome, state, steps, width=None, per_row=False
 
 
 def keep_sentences(state, sentences, width, per_row=False):
-    """The state of a search, of some of its sentences.
+    """Returns the state of a search with some of its sentences alone.
 
     Args:
         state: `NamedTuple`, as in `run_steps`.

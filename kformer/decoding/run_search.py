@@ -28,7 +28,7 @@ class SearchResult(NamedTuple):
 
 
 def decoder_for(model, ops=None):
-    """The fastest decoder that computes what a model computes, on the backend in use.
+    """Returns the fastest decoder of a model on the backend in use.
 
     Args:
         model: a `Transformer`, an `Ensemble` of them, or a `TransformerDecoder`.
@@ -78,8 +78,8 @@ def search(
         seed: int32 scalar tensor, default `None`. The seed of the random numbers; `None` for the
             options'.
         drop_finished: bool, default `None`. Whether the rows of sentences that are done are no
-            longer computed; `None` for wherever shapes may change inside a loop. The result is the
-            same.
+            longer computed; `None` for `True` where shapes may change inside a loop. The result is
+            the same.
         rows: `RowConstraints` of tensors, default `None`. Constraints of single sentences, whose
             prefixes follow the options' `prefix_ids`. In the mode "huggingface" this package's own
             beam then searches, with that mode's length penalty.
@@ -136,7 +136,7 @@ def search(
     # Up to the end token, not up to padding: some models pad with the end token.
     is_end = ops.equal(ids, decoder.special.end_id)
     lengths = ops.argmax(ops.cast(is_end, "int32"), axis=1) + 1
-    if options.mode == "huggingface":  # It may have no end token.
+    if options.mode == "huggingface":  # Its hypotheses may have no end token.
         lengths = ops.where(ops.any(is_end, axis=1), lengths, limits + 1)
     ranks = scores / options.penalty(ops.cast(lengths, "float32"))
     ids = ops.reshape(ids, (-1, width, ops.shape(ids)[1]))
@@ -149,7 +149,7 @@ def search(
 
 
 def _search_beams(step, state, limits, constraints, options, rows, common):
-    """`BeamResult` of the beam search of a mode."""
+    """Runs the beam search of the mode of the options; returns its `BeamResult`."""
     common |= {"beam_size": options.beam_size, "alpha": options.length_penalty}
     if options.mode == "huggingface" and rows is None:
         common["early_stopping"] = options.early_stopping
@@ -170,9 +170,9 @@ def _search_beams(step, state, limits, constraints, options, rows, common):
 def _check_rows(rows, options):
     """Checks that a search with some options can keep the constraints of single sentences."""
     if not is_empty(rows.phrases) and (options.sampling or options.beam_size < 2):
-        is_so = f"{named('beam_size')} is {options.beam_size}: give at least 2"
-        is_so = "the search samples: search by a beam" if options.sampling else is_so
-        raise ValueError(f"Terms that must occur need a beam, but {is_so}.")
+        reason = f"{named('beam_size')} is {options.beam_size}: give at least 2"
+        reason = "the search samples: search by a beam" if options.sampling else reason
+        raise ValueError(f"Terms that must occur need a beam, but {reason}.")
     if options.shortlist:
         raise ValueError(
             "A search over a shortlist takes no terms or prefixes: leave the shortlist out."

@@ -41,7 +41,7 @@ class Scorer:
         inputs = {"source_ids": source_ids, "target_ids": target_ids}
         logits = ops.cast(self.model(inputs, training=False), "float32")
         values = ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, 2), axis=2), 2)
-        # `where`, not a product: the value at padding may be infinite.
+        # `where` and not a product, since the value at padding may be infinite.
         return ops.sum(ops.where(is_real, values - ops.logsumexp(logits, axis=2), 0.0), axis=1)
 
     def __call__(self, source_ids, labels, lengths, prefix_length=0):

@@ -1,4 +1,4 @@
-"""A search by a model with options, compiled where the backend compiles."""
+"""`Searcher`: the search of one model with its options, compiled where the backend compiles."""
 
 import numpy as np
 from keras import ops
@@ -11,7 +11,7 @@ from kformer.utils import backend
 from kformer.utils.rows import round_up
 from kformer_options.search import TOKEN_LISTS
 
-# Where shapes are static: the steps of the first search beyond the length of the source. Few
+# Where shapes are static, the first search has this many more steps than the source has tokens. Few
 # translations need more.
 _SPARE_STEPS = 32
 
@@ -52,7 +52,7 @@ def check_options(model, options):
 
 
 class Searcher:
-    """A model and options, compiled where the backend compiles; called with NumPy arrays.
+    """Searches with a model and options, compiled where the backend compiles.
 
     Args:
         model: a `Transformer`, a `TransformerDecoder`, or an `Ensemble`.
@@ -63,8 +63,8 @@ class Searcher:
 
     Call arguments:
         source_ids: integer array `[B, S]`, padded with the model's `pad_id`.
-        row_numbers: integer array `[B]`, default `None`. The random numbers of a sentence depend
-            on its number; `None` counts the rows.
+        row_numbers: integer array `[B]`, default `None`. A number for each sentence, on which its
+            random numbers depend; `None` for 0, 1, 2 and so on.
         options: `SearchOptions`, default `None`. The options of this call, which must have the same
             `compiled_part`; `None` for the searcher's.
         limits: integer array `[B]`, default `None`. The most tokens of each row's hypotheses, at
@@ -78,7 +78,7 @@ class Searcher:
 
     Raises:
         ValueError: the options do not suit the model (see `check_options`) or the rows (see
-            `search`), or those of a call have another `compiled_part`.
+            `search`), or the options of a call have another `compiled_part`.
 
     Example:
         ```python
@@ -95,7 +95,7 @@ class Searcher:
         check_options(model, options)
         self.model, self.options, self.joins = model, options, joins
         self._fast_ops = fast_ops
-        # One compiled function for each kind of constraints of rows.
+        # By the names of the row constraints that a call has: the function compiled for them.
         self._compiled = {}
 
     @property
@@ -109,16 +109,16 @@ class Searcher:
         return decoder_for(self.model, self._fast_ops)
 
     def _run(self, source_ids, limits, row_numbers, seed, rows, **static):
-        """The compiled search of arrays."""
+        """Runs the compiled search; returns `SearchResult` and which sentences are done."""
         fields = {name: array for name, array in rows._asdict().items() if not is_empty(array)}
         names = tuple(fields)
 
         def run(source_ids, limits, row_numbers, seed, *constraints, steps=None):
             steps = ops.max(limits, initial=0) + 1 if steps is None else steps
             rows = RowConstraints(**dict(zip(names, constraints, strict=True))) if names else None
-            decoder, fixed = self.decoder, {"options": self.options, "joins": self.joins}
+            decoder, settings = self.decoder, {"options": self.options, "joins": self.joins}
             arrays = (source_ids, limits, row_numbers)
-            return search(decoder, *arrays, steps=steps, seed=seed, rows=rows, **fixed)
+            return search(decoder, *arrays, steps=steps, seed=seed, rows=rows, **settings)
 
         if names not in self._compiled:
             self._compiled[names] = backend.compile_function(run, self.model, ("steps",))
@@ -150,15 +150,15 @@ class Searcher:
         seed = np.int32(options.seed)
         if not backend.uses_static_shapes():
             return self._run(source_ids, limits, row_numbers, seed, rows)[0]
-        # Few shapes, few compilations: a length is padded to one of a few, and the steps depend on
-        # it alone.
+        # Each shape is compiled once, so there must be few: sources are padded to one of a few
+        # lengths, and the steps follow from that length.
         length = padded_length(source_ids.shape[1], self.model.max_length)
         padding = ((0, 0), (0, length - source_ids.shape[1]))
         source_ids = np.pad(source_ids, padding, constant_values=self.model.pad_id)
         longest = max(int(options.limits(np.array([length]))[0]), int(limits.max()))
         max_steps = round_up(longest + 1, 16)
-        # Every step costs as much as the cache is long, so the few sentences that need more steps
-        # are searched again with a larger cache.
+        # A longer cache makes each step slower. So the few sentences that need more steps are
+        # searched again, with a longer cache.
         steps = min(max_steps, round_up(max(length + _SPARE_STEPS, options.min_length + 16), 16))
         arrays = (source_ids, limits, row_numbers)
         result, is_done = self._search_padded(*arrays, rows, seed, steps)
@@ -176,11 +176,11 @@ class Searcher:
         return result
 
     def _search_padded(self, source_ids, limits, row_numbers, rows, seed, steps):
-        """`SearchResult` and which sentences are done; the number of rows is padded."""
+        """Runs the search with a padded number of rows; returns what `_run` returns."""
         count = len(source_ids)
         padding = padded_rows(count) - count
         source_ids = np.pad(source_ids, ((0, padding), (0, 0)), constant_values=self.model.pad_id)
-        # A row of padding ends at once: the others do not wait for it.
+        # A row of padding has the limit 0 and ends at once, so the others do not wait for it.
         limits, row_numbers = (np.pad(numbers, (0, padding)) for numbers in (limits, row_numbers))
         rows = RowConstraints(*map(_padded, rows))
         result, is_done = self._run(source_ids, limits, row_numbers, seed, rows, steps=steps)
@@ -188,7 +188,7 @@ class Searcher:
 
 
 def _padded(constraints):
-    """A field of `RowConstraints` whose sizes are powers of two, so that there are few shapes."""
+    """Returns a field of `RowConstraints` padded to powers of two, so that there are few shapes."""
     if is_empty(constraints):
         return constraints
     widths = [(0, padded_rows(size) - size) for size in constraints.shape]

@@ -15,7 +15,7 @@ from kformer.layers.relative_positions import distances
 
 
 def reorder_rows(cache, rows):
-    """The cache in which row i is what row `rows[i]` was."""
+    """Returns the cache with its rows reordered: row i is the former row `rows[i]`."""
     return cache._replace(
         key=ops.take(cache.key, rows, axis=0), value=ops.take(cache.value, rows, axis=0)
     )
@@ -33,7 +33,7 @@ class KeyValueCache(NamedTuple):
 
     @classmethod
     def empty(cls, rows, num_heads, head_dim, dtype):
-        """A cache that holds no token."""
+        """Returns a cache without tokens."""
         return cls(*(ops.zeros((rows, num_heads, 0, head_dim), dtype=dtype) for _ in range(2)))
 
     @property
@@ -42,7 +42,7 @@ class KeyValueCache(NamedTuple):
         return ops.shape(self.key)[2]
 
     def append(self, key, value):
-        """The cache with the keys and values `[R, N, T, H]` of T more tokens."""
+        """Returns the cache with the keys and values `[R, N, T, H]` of T more tokens."""
         return KeyValueCache(
             ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
         )
@@ -50,20 +50,20 @@ class KeyValueCache(NamedTuple):
     reorder = reorder_rows
 
     def view(self):
-        """Keys and values, both `[R, N, S, H]`. Every slot is filled."""
+        """Returns keys and values, both `[R, N, S, H]`. Every slot is filled."""
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The causal mask `[T, S]` for the T tokens appended last; `None` if T is 1.
+        """Returns the causal mask `[T, S]` for the T tokens appended last; `None` if T is 1.
 
-        The last token sees all keys, so it needs no mask.
+        The last token attends to all keys, so it needs no mask.
         """
         if isinstance(query_length, int) and query_length == 1:
             return None
         return causal_mask(query_length, self.length, offset=self.length - query_length)
 
     def distances(self, query_length):
-        """Distances `[T, S + T]` from the next T tokens to all keys, the new ones included."""
+        """Returns distances `[T, S + T]` from the next T tokens to all keys, their own included."""
         return distances(query_length, self.length + query_length, offset=self.length)
 
 
@@ -80,12 +80,12 @@ class StaticKeyValueCache(NamedTuple):
 
     @classmethod
     def empty(cls, rows, num_heads, head_dim, dtype, max_length):
-        """A cache that holds no token and has a capacity of `max_length`."""
+        """Returns a cache without tokens whose capacity is `max_length`."""
         arrays = (ops.zeros((rows, num_heads, max_length, head_dim), dtype=dtype) for _ in range(2))
         return cls(*arrays, ops.zeros((), dtype="int32"))
 
     def append(self, key, value):
-        """The cache with the keys and values `[R, N, T, H]` of T more tokens; they must fit."""
+        """Returns the cache with keys and values `[R, N, T, H]` of T more tokens; they must fit."""
         # JAX wants one dtype, and an int is int64 under JAX_ENABLE_X64.
         zero = ops.zeros_like(self.length)
         start = (zero, zero, self.length, zero)
@@ -98,15 +98,15 @@ class StaticKeyValueCache(NamedTuple):
     reorder = reorder_rows
 
     def view(self):
-        """Keys and values, both `[R, N, S, H]`, the unfilled slots included."""
+        """Returns keys and values, both `[R, N, S, H]`, the unfilled slots included."""
         return self.key, self.value
 
     def causal_mask(self, query_length):
-        """The causal mask `[T, S]` for the T tokens appended last; it hides unfilled slots, too."""
+        """Returns the causal mask `[T, S]` for the last T tokens; it hides unfilled slots, too."""
         return causal_mask(query_length, ops.shape(self.key)[2], offset=self.length - query_length)
 
     def distances(self, query_length):
-        """Distances `[T, S]` from the T tokens that come next to all slots."""
+        """Returns distances `[T, S]` from the next T tokens to all slots."""
         return distances(query_length, ops.shape(self.key)[2], offset=self.length)
 
 
@@ -122,10 +122,10 @@ class CrossAttentionCache(NamedTuple):
     value: Any  # [B, N, S, H]
 
     def reorder(self, rows):
-        """The cache itself: beams move within their sentence only."""
+        """Returns the cache itself, since beams stay with their sentence."""
         return self
 
-    select = reorder_rows  # The cache of some sentences.
+    select = reorder_rows  # A row is a sentence here.
 
 
 class DecoderLayerCache(NamedTuple):
@@ -135,11 +135,11 @@ class DecoderLayerCache(NamedTuple):
     cross_attention: Any
 
     def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was."""
+        """Returns the cache with its rows reordered: row i is the former row `rows[i]`."""
         cross_attention = self.cross_attention.reorder(rows) if self.cross_attention else ()
         return DecoderLayerCache(self.self_attention.reorder(rows), cross_attention)
 
     def select(self, sentences, rows):
-        """The cache of some sentences, whose rows are `rows`."""
+        """Returns the cache of some sentences alone; their rows are `rows`."""
         cross_attention = self.cross_attention.select(sentences) if self.cross_attention else ()
         return DecoderLayerCache(self.self_attention.reorder(rows), cross_attention)

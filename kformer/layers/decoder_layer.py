@@ -13,7 +13,7 @@ _NO_SOURCE = "A decoder layer needs `encoded`, the encoder's output, or a `cache
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderLayerOptions(LayerOptions):
-    """The arguments of `DecoderLayer`, which describes them."""
+    """The arguments of `DecoderLayer`; its docstring describes them."""
 
     cross_attention: bool = True
 
@@ -22,33 +22,34 @@ class DecoderLayerOptions(LayerOptions):
 class DecoderLayer(ResidualLayer):
     """Causal self-attention, cross-attention on the encoded source, then a feed-forward network.
 
-    Each of the three has residual connection, dropout and layer norm.
+    Each of the three has a residual connection, dropout and a layer norm.
 
     Args:
         intermediate_dim: int. The width of the feed-forward network.
         num_heads: int. N, the number of attention heads; it must divide the hidden size, unless
             `head_dim` is given.
-        cross_attention: bool, default True. `False` omits the cross-attention, as in a language
-            model.
+        cross_attention: bool, default True. Whether the layer has cross-attention. A language model
+            has none.
         **options: the arguments of `EncoderLayer`.
 
     Call arguments:
         x: float tensor `[B, T, D]`.
-        encoded: float tensor `[B, S, D]`, default `None`. The encoder's output. Not needed with a
-            `cache`, which has its keys and values.
-        padding_mask: boolean tensor `[B, T]`, default `None`. `True` at real target tokens. Rarely
-            needed: the causal mask hides padding on the right, and the start token may be the
-            padding token.
+        encoded: float tensor `[B, S, D]`, default `None`. The encoder's output. It is not needed
+            with a `cache`, which has its keys and values.
+        padding_mask: boolean tensor `[B, T]`, default `None`. `True` at real target tokens. It
+            is rarely needed, since the causal mask hides padding on the right; and it would hide a
+            start token that is the padding token.
         left_padding: integer tensor `[B]`, default `None`. The number of padding tokens at the
             start of each row.
         encoded_padding_mask: boolean tensor `[B, S]`, default `None`. `True` at real source tokens.
         attention_mask: boolean tensor `[T, T]`, `[B, T, T]` or `[B, N, T, T]`, default `None`. The
             mask of the self-attention, combined with the causal mask by AND.
         cross_attention_mask: boolean tensor `[T, S]`, `[B, T, S]` or `[B, N, T, S]`, default
-            `None`.
-        attention_bias: float tensor `[N, T, T]` or `[B, N, T, T]`, default `None`. Added to the
-            scores of the self-attention; with a `cache` for all its slots, `[N, T, slots]`.
-        use_causal_mask: bool, default True. Whether a token sees no later one.
+            `None`. The mask of the cross-attention, combined with `encoded_padding_mask` by AND.
+        attention_bias: float tensor `[N, T, T]` or `[B, N, T, T]`, default `None`. The bias that is
+            added to the scores of the self-attention. With a `cache` it covers all slots of the
+            cache, `[N, T, slots]`.
+        use_causal_mask: bool, default True. Whether a token attends to no later token.
         cache: `DecoderLayerCache` or `None`, default `None`. The tokens before `x`, from
             `init_cache` or an earlier call.
         return_attention_scores: bool, default False. Whether to return the probabilities, too.
@@ -56,9 +57,10 @@ class DecoderLayer(ResidualLayer):
         mask, x_mask, encoded_mask: implicit Keras masks, passed by Keras.
 
     Returns:
-        Float tensor `[B, T, D]`; then, if asked for, the pair of the self-attention's probabilities
-        `[B, N, T, T]` and the cross-attention's `[B, N, T, S]` (without cross-attention the first
-        alone); then, if a cache was given, the cache with the new tokens.
+        Float tensor `[B, T, D]`; then, with `return_attention_scores`, the pair of the
+        self-attention's probabilities `[B, N, T, T]` and the cross-attention's `[B, N, T, S]`
+        (without cross-attention only the former); then, with `cache`, the cache with the new
+        tokens.
 
     Raises:
         ValueError: an option is unknown or out of range, or does not fit the hidden size; or a call
@@ -96,13 +98,13 @@ class DecoderLayer(ResidualLayer):
         super().build(x_shape)
 
     def init_cache(self, encoded, rows=None, max_length=None):
-        """An empty cache for a search, with the source's keys and values computed.
+        """Returns the cache that a search begins with: the source's keys and values, no target.
 
         Args:
             encoded: float tensor `[B, S, D]`, or `None` without cross-attention. The encoder's
                 output.
             rows: int, scalar tensor or `None`, default `None`. The rows of the decoder's batch, a
-                multiple of B; `None` for B itself. Needed without cross-attention.
+                multiple of B; `None` for B itself. Required without cross-attention.
             max_length: int or `None`, default `None`. The capacity of a static cache in tokens;
                 `None` for a growing cache.
 
@@ -147,7 +149,7 @@ class DecoderLayer(ResidualLayer):
             query_mask=mask if mask is not None else x_mask,
             **options,
         )
-        output, scores, self_cache = _unpacked(outputs, return_attention_scores, cache)
+        output, scores, self_cache = _unpack(outputs, return_attention_scores, cache)
         x = self._add_self_attention(x, output, training)
         cross_cache = ()
         if self.cross_attention is not None:
@@ -161,7 +163,7 @@ class DecoderLayer(ResidualLayer):
                 value_mask=encoded_mask,
                 **options,
             )
-            output, cross_scores, cross_cache = _unpacked(outputs, return_attention_scores, cache)
+            output, cross_scores, cross_cache = _unpack(outputs, return_attention_scores, cache)
             x = self._add(norm, dropout, self.cross_attention_depth, x, output, training)
             scores = (scores, cross_scores)
         outputs = [self._run_feed_forward(x, training)]
@@ -181,8 +183,8 @@ class DecoderLayer(ResidualLayer):
         return output, (scores, keras.KerasTensor(shape, dtype=self.compute_dtype))
 
 
-def _unpacked(outputs, has_scores, cache):
-    """The output, the scores and the cache that an attention returned; `None` if it did not."""
+def _unpack(outputs, has_scores, cache):
+    """Returns output, scores and cache of what an attention returned; `None` for what is absent."""
     if not has_scores:
         return (outputs, None, None) if cache is None else (outputs[0], None, outputs[1])
     return (*outputs, None) if cache is None else outputs

@@ -16,7 +16,7 @@ from kformer.utils.signatures import takes
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions:
-    """The arguments of `EncoderLayer`, which describes them."""
+    """The arguments of `EncoderLayer`; its docstring describes them."""
 
     intermediate_dim: int = field(kw_only=False)
     num_heads: int = field(kw_only=False)
@@ -98,7 +98,7 @@ class ResidualLayer(ReadsLists):
         )
 
     def _make_residual(self, sublayer):
-        """The norm, the dropout and the stochastic depth (`None` at rate 0) around a sub-layer."""
+        """Returns a sub-layer's norm, its dropout and its stochastic depth (`None` at rate 0)."""
         options, name = self.options, f"{sublayer}_norm"
         epsilon = options.layer_norm_epsilon
         norm = make_norm(options.normalization, epsilon, dtype=self.dtype_policy, name=name)
@@ -124,11 +124,11 @@ class ResidualLayer(ReadsLists):
         self.built = True
 
     def _sublayer_input(self, norm, x):
-        """The input of a sub-layer: the residual stream, normalised under pre-norm."""
+        """Returns the input of a sub-layer: the residual stream, normalised under pre-norm."""
         return normalize(norm, x) if self.normalize_first else x
 
     def _add(self, norm, dropout, depth, x, output, training):
-        """The stream after a sub-layer: `x + dropout(output)`, normalised under post-norm."""
+        """Returns the residual stream `x + dropout(output)`, normalised under post-norm."""
         output = dropout(output, training=training)
         if depth is not None:
             output = depth(output, training=training)
@@ -173,7 +173,7 @@ class ResidualLayer(ReadsLists):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class EncoderLayer(ResidualLayer):
-    """Self-attention, then a feed-forward network, each with residual connection and layer norm.
+    """Self-attention and a feed-forward network, each with a residual connection and a layer norm.
 
     Args:
         intermediate_dim: int. The width of the feed-forward network.
@@ -193,7 +193,7 @@ class EncoderLayer(ResidualLayer):
             paper; `True` for pre-norm, `x + f(norm(x))`. A pre-norm stack needs a norm after its
             last layer.
         normalization: str, default "layer_norm". `"layer_norm"` or `"rms_norm"`.
-        layer_norm_epsilon: float, default 1e-5. Added to the variance.
+        layer_norm_epsilon: float, default 1e-5. The number that is added to the variance.
         use_bias: bool, default True. Whether the linear maps add a bias.
         head_dim: int or `None`, default `None`. The size of a head, as in `MultiHeadAttention`.
         num_key_value_heads: int or `None`, default `None`. As in `MultiHeadAttention`.
@@ -205,8 +205,8 @@ class EncoderLayer(ResidualLayer):
         attention_window: int or `None`, default `None`. `window` of a local self-attention.
         attention_dilation: int, default 1. `dilation` of a local self-attention.
         global_tokens: int, default 0. `global_tokens` of a local self-attention.
-        seed: int or `None`, default `None`. For the initializers and the dropout; `None` for a
-            random one.
+        seed: int or `None`, default `None`. The seed of the initializers and the dropout; `None`
+            for a random seed.
         name, dtype, trainable, autocast, activity_regularizer: as in `keras.layers.Layer`.
 
     Call arguments:
@@ -214,8 +214,8 @@ class EncoderLayer(ResidualLayer):
         padding_mask: boolean tensor `[B, S]`, default `None`. `True` at real tokens.
         attention_mask: boolean tensor `[S, S]`, `[B, S, S]` or `[B, N, S, S]`, default `None`.
             `True` where a query may attend to a key.
-        attention_bias: float tensor `[N, S, S]` or `[B, N, S, S]`, default `None`. Added to the
-            scores (ALiBi, T5's relative bias).
+        attention_bias: float tensor `[N, S, S]` or `[B, N, S, S]`, default `None`. The bias that is
+            added to the scores (ALiBi, T5's relative bias).
         return_attention_scores: bool, default False. Whether to return the probabilities, too.
         training: bool, default `None`.
         mask, x_mask: the implicit Keras mask of `x`, passed by Keras.

@@ -17,11 +17,11 @@ from kformer.layers.masks import (
 )
 from kformer.layers.shapes import reshape
 
-# Stands for minus infinity in float32 scores: exp(MASKED - max) is 0, and a row of it alone still
-# has a finite softmax.
+# The float32 score of a masked key, in place of minus infinity: exp(MASKED - max) is 0, and the
+# softmax of a row with no other score is still finite.
 MASKED = -1e30
 
-# Up to this length the scores take little memory.
+# The length of queries and keys up to which their scores take little memory.
 _SHORT = 256
 
 
@@ -38,14 +38,15 @@ class AttentionCall(NamedTuple):
 
 
 def full_attention(layer, query, key, value, call):
-    """Attention of every query over every key; zeros for a query whose keys are all masked.
+    """Computes attention of every query over every key; zeros for a query with all keys masked.
 
-    With dropout or with `call.scores` the backend's kernel is not used.
+    With dropout or with `call.scores` the backend's fused kernel is not used.
 
     Args:
-        layer: `MultiHeadAttention`, with the scale, the dropout and the choice of kernel.
+        layer: `MultiHeadAttention`. It has the scale, the dropout and the choice of kernel.
         query: float tensor `[B, N, T, H]`.
-        key: float tensor `[B, G, S, H]`, where G divides N: heads next to each other share one.
+        key: float tensor `[B, G, S, H]`. G divides N; N / G neighbouring heads of queries share a
+            head.
         value: float tensor `[B, G, S, H]`.
         call: `AttentionCall`, with all masks in `mask`.
 
@@ -57,7 +58,7 @@ def full_attention(layer, query, key, value, call):
     if fused is None:
         fused = _prefers_fused(query, ops.shape(key)[2], call.training)
     fused = fused and not call.scores and dropout is None
-    # With only a causal mask every query sees itself; any other mask may leave a query no key.
+    # Under the causal mask alone every query sees itself; any other mask may leave a query no key.
     may_be_empty = mask is not None
     if is_causal and (mask is not None or bias is not None or not fused):
         mask = combine_masks(mask, causal_mask(ops.shape(query)[2], ops.shape(key)[2]))
@@ -70,21 +71,22 @@ def full_attention(layer, query, key, value, call):
     else:
         context, weights = _by_scores(query, key, value, scale, mask, bias, dropout)
     if may_be_empty:
-        # Over no key at all the kernels of all backends give the mean of the values.
-        attends = ops.cast(ops.any(mask, axis=-1, keepdims=True), query.dtype)
-        context = context * attends
-        weights = None if weights is None else weights * attends
+        # For a query without any key the kernels of all backends give the mean of the values.
+        has_key = ops.cast(ops.any(mask, axis=-1, keepdims=True), query.dtype)
+        context = context * has_key
+        weights = None if weights is None else weights * has_key
     return context, weights
 
 
 def _by_kernel(query, key, value, scale, mask, bias, is_causal):
-    """The context `[B, N, T, H]`, by the backend's fused kernel."""
+    """Computes the context `[B, N, T, H]` by the backend's fused kernel."""
     num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
     if num_heads > groups:
         key, value = (ops.repeat(x, num_heads // groups, axis=1) for x in (key, value))
     if bias is not None:
-        # The kernels take a bias or a mask, not both. No number below 2^41: cuDNN's difference of
-        # two of them may be wrong, so JAX's own masks stop there, too.
+        # The kernels take a bias or a mask, not both, so masked keys get a very low bias. It is not
+        # below -2^41, nor is it in JAX's own masks: cuDNN may compute the difference of two lower
+        # numbers wrongly.
         lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -(2.0**41)
         bias = ops.cast(bias if mask is None else ops.where(mask, bias, lowest), dtype)
         mask = None
@@ -99,11 +101,11 @@ def _by_kernel(query, key, value, scale, mask, bias, is_causal):
 
 
 def _by_scores(query, key, value, scale, mask, bias, dropout):
-    """The context `[B, N, T, H]` and the probabilities `[B, N, T, S]`, step by step."""
+    """Computes the context `[B, N, T, H]` and the probabilities `[B, N, T, S]` step by step."""
     num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
     query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
-    # Half-precision products would overflow (float16) or be rounded to steps of 1/8 from 16 on
-    # (bfloat16) before the softmax; the fused kernels sum in float32, too.
+    # In half precision the scores would overflow (float16) or, from 16 on, be rounded to multiples
+    # of 1/8 (bfloat16) before the softmax. The fused kernels sum in float32, too.
     query, key = ops.cast(query, "float32") * scale, ops.cast(key, "float32")
     # einsum avoids a transposed copy of the keys.
     weights = _ungrouped(
@@ -123,7 +125,7 @@ def _by_scores(query, key, value, scale, mask, bias, dropout):
 
 
 def _prefers_fused(query, key_length, training):
-    """Whether the backend's kernel is faster."""
+    """Returns whether `fused=None` uses the backend's kernel: it is faster, or saves memory."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return False
@@ -140,7 +142,7 @@ def _prefers_fused(query, key_length, training):
 
 
 def _grouped(x, groups):
-    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: heads with the same keys become queries of one."""
+    """`[B, N, T, K]` -> `[B, G, N / G T, K]`: heads that share keys become queries of one head."""
     return x if x.shape[1] == groups else reshape(x, (ops.shape(x)[0], groups, -1, ops.shape(x)[3]))
 
 
@@ -159,14 +161,14 @@ class FullAttention:
     """
 
     def init_cache(self, layer, rows, max_length=None):
-        """An empty cache for `rows` rows, with a fixed capacity if `max_length` is given."""
+        """Returns an empty cache for `rows` rows; `max_length` gives it a fixed capacity."""
         size = (rows, layer.num_key_value_heads, layer.head_size, layer.compute_dtype)
         if max_length is None:
             return KeyValueCache.empty(*size)
         return StaticKeyValueCache.empty(*size, max_length)
 
     def attend(self, layer, query, key, value, cache, call):
-        """Attention over split heads.
+        """Computes attention over split heads.
 
         Args:
             layer: `MultiHeadAttention`.

@@ -113,7 +113,7 @@ class LinearAttentionCache(NamedTuple):
     length: Any  # int32 scalar, the number of tokens so far
 
     def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was."""
+        """Returns the cache with its rows reordered: row i is the former row `rows[i]`."""
         sums, keys = (ops.take(x, rows, axis=0) for x in (self.sums, self.keys))
         return self._replace(sums=sums, keys=keys)
 

@@ -1,6 +1,7 @@
 """Attention masks: boolean, `True` where a query may attend to a key, combined with AND.
 
-A mask of integers is read as booleans; one of floats is refused, since it may be one to add.
+A mask of integers is read as booleans. A mask of floats is refused: it may be meant to be added to
+the scores.
 
 Shape letters: B batch, T queries, S keys. Every mask is broadcastable to `[B, N, T, S]`.
 """
@@ -29,7 +30,7 @@ def padding_mask(ids, pad_id=0):
 
 
 def causal_mask(query_length, key_length, offset=0):
-    """The mask under which a position sees itself and the positions before it.
+    """Returns the mask under which a position attends to itself and to earlier positions.
 
         causal_mask(3, 3)   1 . .      causal_mask(2, 4, offset=2)   1 1 1 .
                             1 1 .                                    1 1 1 1
@@ -48,7 +49,7 @@ def causal_mask(query_length, key_length, offset=0):
 
 
 def segment_mask(query_segments, key_segments):
-    """The mask that keeps attention inside a segment, for rows with several packed sequences.
+    """Returns the mask that keeps attention inside a segment, for rows of packed sequences.
 
         query_segments [[1, 1, 2]], key_segments [[1, 2, 2]]     1 . .
                                                                  1 . .
@@ -121,11 +122,11 @@ def check_fits(name, value, axes, sizes):
     Args:
         name: str. The name of the argument.
         value: tensor, or `None`, which fits.
-        axes: str. Such as `"[B, S]"`.
-        sizes: tuple of int, or `None` where a size is not known. The shape.
+        axes: str. The letters of the shape for the message, such as `"[B, S]"`.
+        sizes: tuple. The size of each axis: int, or `None` where it is not known.
 
     Raises:
-        ValueError: the value has another rank, or an axis that is neither as long nor 1.
+        ValueError: the value has another rank, or an axis whose length is neither that size nor 1.
     """
     if value is None:
         return
@@ -141,23 +142,23 @@ def check_fits(name, value, axes, sizes):
 
 
 def check_masks(query, keys, mask=None, padding=None):
-    """Checks by `check_fits` that masks fit queries `[B, N, T, H]` and the number of keys S."""
+    """Checks that masks fit queries `[B, N, T, H]` and the number S of keys, by `check_fits`."""
     rows, heads, queries, _ = query.shape
     check_fits("attention_mask", mask, "[B, N, T, S]", (rows, heads, queries, keys))
     check_fits("padding_mask", padding, "[B, S]", (rows, keys))
 
 
 def over_keys(padding):
-    """A padding mask `[B, S]` as a mask over keys, `[B, 1, S]`; `None` stays `None`."""
+    """Returns a padding mask `[B, S]` as a mask for any query, `[B, 1, S]`; `None` stays `None`."""
     return None if padding is None else ops.expand_dims(padding, 1)
 
 
 def both(first, second):
-    """Two masks of equal shape combined with AND, as booleans; either may be `None`."""
+    """Combines two masks of equal shape with AND, as booleans; either may be `None`."""
     first, second = as_boolean(first), as_boolean(second)
     return first if second is None else second if first is None else ops.logical_and(first, second)
 
 
 def after_padding(left_padding, positions):
-    """Whether positions `[S]` lie after the padding in front of each row: boolean `[B, S]`."""
+    """Returns whether positions `[S]` lie after each row's padding in front: boolean `[B, S]`."""
     return positions >= ops.expand_dims(ops.cast(left_padding, "int32"), 1)

@@ -32,63 +32,68 @@ KINDS = ("full", "local", "linear")
 class MultiHeadAttention(ReadsLists):
     """Attention of several heads: `softmax(Q K^T / sqrt(H)) V` per head, then a linear map.
 
-    Called with one input (`layer(x)`, or as Keras's layer `layer(x, x, x)`) it is self-attention
-    and projects queries, keys and values by one matrix product. Called with two
-    (`layer(query, value)`) it is cross-attention, whose keys and values come from the second and
-    have projections of their own, also in `layer(x, x)`.
+    With one input (`layer(x)`, or `layer(x, x, x)` as Keras's layer is called) it is
+    self-attention: one matrix product projects queries, keys and values. With two inputs
+    (`layer(query, value)`) it is cross-attention: keys and values come from the second input, by
+    projections of their own. `layer(x, x)` is cross-attention, too.
 
     A query whose keys are all masked gets zeros from every head, so its output is the output bias.
     Scores and softmax are computed in float32, whatever the compute dtype.
 
     Args:
         num_heads: int. N, the number of heads.
-        head_dim: int or `None`, default `None`. H, the size of a head; `None` for D / N (whole).
-        num_key_value_heads: int or `None`, default `None`. G, the heads of keys and values, each
-            shared by N / G heads of queries (grouped-query attention): `None` for N, 1 for
+        head_dim: int or `None`, default `None`. H, the size of a head; `None` for D / N, which
+            must be whole.
+        num_key_value_heads: int or `None`, default `None`. G, the number of heads of keys and
+            values; N / G heads of queries share each (grouped-query attention). `None` for N, 1 for
             multi-query attention. A cache holds G heads.
         rotary: dict or `None`, default `None`. `base` and `interleaved` of `rotate_positions`, for
             rotary positions in self-attention; `{}` for its defaults, `None` for no rotation.
         scale: float or `None`, default `None`. The factor of the scores; `None` for 1 / sqrt(H), as
             in the paper, 1 for T5's models.
-        kind: str, default "full". `"local"` (a query sees the keys in a window around it) and
-            `"linear"` (a feature map replaces the softmax) are for self-attention; their time and
-            memory are linear in the length, and their caches do not grow.
-        window: int or `None`, default `None`. Local attention needs it: a query sees the keys at up
-            to `window` steps.
-        dilation: int, default 1. The length of such a step, in positions.
-        global_tokens: int, default 0. Of local attention: this many first tokens see all tokens and
-            are seen by all.
+        kind: str, default "full". `"full"`: a query attends to all keys. `"local"`: it attends to
+            the keys in a window around it. `"linear"`: a feature map replaces the softmax. The last
+            two are for self-attention; their time and memory are linear in the length, and their
+            caches do not grow.
+        window: int or `None`, default `None`. Of local attention, which requires it: the number of
+            steps up to which a query attends to keys, in each direction.
+        dilation: int, default 1. Of local attention: the length of a step, in positions.
+        global_tokens: int, default 0. Of local attention: the number of first tokens that attend to
+            all tokens and to which all tokens attend.
         dropout: float in `[0, 1)`, default 0.0. The dropout rate on the attention probabilities.
-            The paper has none there; it excludes the fused kernel, and linear attention ignores it.
+            The paper has none there. Training with it does not use the fused kernel. Linear
+            attention ignores it.
         use_bias: bool, default True. Whether the projections add a bias.
         fused: bool or `None`, default `None`. Whether to use the backend's fused kernel where
             possible. `None` uses it on JAX and PyTorch, but not for float16 on JAX without a GPU,
             nor for short sequences in training by PyTorch on CPU. TensorFlow has none on CPU.
-        kernel_initializer: Keras initializer or its name, default "glorot_uniform". Of each kernel.
-        seed: int or `None`, default `None`. For initializers and dropout; `None` for a random one.
+        kernel_initializer: Keras initializer or its name, default "glorot_uniform". The initializer
+            of each kernel.
+        seed: int or `None`, default `None`. The seed of the initializers and the dropout; `None`
+            for a random seed.
         **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `[B, T, D]`.
         value: float tensor `[B, S, E]` or `None`, default `None`. The source of keys and values in
             cross-attention.
-        key: `None` or the same object as `value`, as in a call of Keras's layer, default `None`. If
-            both are the same object as `query`, the call is self-attention.
+        key: the same object as `value`, or `None`, default `None`. It is accepted since Keras's
+            layer has it. If query, value and key are one object, the call is self-attention.
         attention_mask: boolean tensor `[T, S]`, `[B, T, S]` or `[B, N, T, S]`, default `None`.
             `True` where a query may attend to a key.
         padding_mask: boolean tensor `[B, S]`, default `None`. `True` at real keys.
         left_padding: integer tensor `[B]`, default `None`. The number of padding tokens at the
-            start of each row, which no query sees. A cache counts them among its tokens.
-        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, default `None`. Added to the
-            scaled scores, as `alibi_bias` returns it. Local attention without a cache or scores
-            takes `[N, window, 3 window]`, the bias of `band_distances`.
-        use_causal_mask: bool, default False. Whether a query sees no later key. A self-attention
-            cache implies it; positions count from the cache's first token.
+            start of each row, to which no query attends. A cache counts them among its tokens.
+        attention_bias: float tensor `[N, T, S]` or `[B, N, T, S]`, default `None`. The bias that is
+            added to the scaled scores, such as `alibi_bias` returns it. Local attention without a
+            cache or scores takes `[N, window, 3 window]`, the bias of `band_distances`.
+        use_causal_mask: bool, default False. Whether a query attends to no later key. A cache of
+            self-attention implies it; positions then count from the cache's first token.
         cache: default `None`. For self-attention the result of `init_cache` or of an earlier call,
             with the tokens before `query`; for cross-attention the result of `compute_cache`, in
             place of `value`. Neighbouring rows of `query` (beams) may share a row of it.
-        return_attention_scores: bool, default False. Whether to return the probabilities, too. Then
-            every kind computes all of them.
+        return_attention_scores: bool, default False. Whether to return the probabilities, too.
+            Every kind of attention then computes those of all queries and keys.
         training: bool, default `None`.
         mask, query_mask, value_mask: implicit Keras masks (boolean `[B, T]`, `[B, S]`), passed by
             Keras. A mask on the keys acts as padding; one on the queries alone has no effect.
@@ -100,7 +105,8 @@ class MultiHeadAttention(ReadsLists):
         `[B, N, T, S]`; then, with a cache, the cache with the new tokens.
 
     Raises:
-        ValueError: the options contradict each other or the hidden size, or the inputs the options.
+        ValueError: the options contradict each other or the hidden size, or the inputs contradict
+            the options.
 
     Example:
     ```python
@@ -203,7 +209,10 @@ class MultiHeadAttention(ReadsLists):
         self.built = True
 
     def _add_projection(self, name, inputs, sizes):
-        """Kernel and bias of linear maps side by side, each initialised as a matrix of its own."""
+        """Returns one kernel and one bias for several linear maps side by side.
+
+        Each matrix in the kernel is initialised as if it stood alone.
+        """
 
         def initial(shape, dtype=None):
             matrices = [
@@ -219,7 +228,7 @@ class MultiHeadAttention(ReadsLists):
         return kernel, bias
 
     def kernels(self):
-        """Dict of the kernel of each projection, by its name."""
+        """Returns a dict of the name of each projection to its kernel."""
         kernels = {"output": self.output_kernel}
         if self.is_self_attention:
             return {"query_key_value": self.query_key_value_kernel, **kernels}
@@ -232,7 +241,7 @@ class MultiHeadAttention(ReadsLists):
         return adapted(self, name, inputs, linear(inputs, kernel, bias))
 
     def _split_heads(self, x):
-        """`[B, T, N H]` -> `[B, N, T, H]`, of N or G heads."""
+        """Splits `[B, T, N H]` into `[B, N, T, H]`, for N or G heads."""
         rows, length = ops.shape(x)[:2]
         heads = x.shape[-1] // self.head_size
         if isinstance(length, int) and length == 1:  # There is nothing to transpose.
@@ -312,7 +321,7 @@ class MultiHeadAttention(ReadsLists):
         else:
             query, key, value = self._cross_inputs(query, value, cache)
         attention_mask = combine_masks(attention_mask)
-        # A cache of self-attention has more keys.
+        # A cache of self-attention adds keys, so their number is not known yet.
         keys = key.shape[2] if cache is None or is_cross_step else None
         check_masks(query, keys, attention_mask, padding_mask)
         if is_boolean(attention_bias):
@@ -320,18 +329,18 @@ class MultiHeadAttention(ReadsLists):
                 "attention_bias is added to the scores, but it is boolean: give a mask as "
                 "attention_mask."
             )
-        implicit = None if is_cross_step else value_mask
+        implicit_mask = None if is_cross_step else value_mask
         if self.is_self_attention:
             start = 0 if cache is None else cache.length
             # With a cache an implicit mask would cover the new tokens only.
-            implicit = None if cache is not None else mask if mask is not None else query_mask
+            implicit_mask = None if cache is not None else mask if mask is not None else query_mask
             if left_padding is not None and (cache is None or self.kind == "linear"):
                 positions = start + ops.arange(length, dtype="int32")
                 padding_mask = both(padding_mask, after_padding(left_padding, positions))
                 left_padding = None
         call = AttentionCall(
             attention_mask,
-            both(padding_mask, implicit),
+            both(padding_mask, implicit_mask),
             left_padding,
             attention_bias,
             use_causal_mask,
@@ -344,7 +353,7 @@ class MultiHeadAttention(ReadsLists):
         context = reshape(context, (rows, length, self.num_heads * self.head_size))
         outputs = [self._project("output", self.output_kernel, self.output_bias, context)]
         if return_attention_scores:
-            if is_cross_step:  # Of beams as queries: [B, N, K T, S] -> [B K, N, T, S].
+            if is_cross_step:  # The beams were queries: [B, N, K T, S] -> [B K, N, T, S].
                 scores = ops.transpose(scores, (0, 2, 1, 3))
                 scores = ops.reshape(scores, (rows, length, self.num_heads, ops.shape(scores)[3]))
                 scores = ops.transpose(scores, (0, 2, 1, 3))
@@ -354,13 +363,13 @@ class MultiHeadAttention(ReadsLists):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _self_inputs(self, x, value):
-        """Queries, keys and values of a self-attention, split into heads."""
+        """Returns queries, keys and values of a self-attention, split into heads."""
         if value is not None and value is not x:
             raise ValueError(
                 f"The attention layer '{self.name}' was built for self-attention, with one input, "
                 "but was called with two; make a new layer and call it as layer(query, value)."
             )
-        # Splitting beats indexing: the gradient of a slice is a padded tensor.
+        # One split is faster than three slices, whose gradients are padded to the whole tensor.
         end = self.num_heads * self.head_size
         ends = [end, end + self.num_key_value_heads * self.head_size]
         kernel, bias = self.query_key_value_kernel, self.query_key_value_bias
@@ -368,7 +377,7 @@ class MultiHeadAttention(ReadsLists):
         return tuple(self._split_heads(x) for x in ops.split(projected, ends, axis=-1))
 
     def _cross_inputs(self, query, value, cache):
-        """Queries, keys and values of a cross-attention, split into heads."""
+        """Returns queries, keys and values of a cross-attention, split into heads."""
         query = self._project("query", self.query_kernel, self.query_bias, query)
         if cache is not None:
             key, value = cache
@@ -384,7 +393,7 @@ class MultiHeadAttention(ReadsLists):
         return self._split_heads(query), key, value
 
     def dropout_of_scores(self, training):
-        """Dropout of probabilities as a function, or `None` where nothing is dropped."""
+        """Returns a function that drops probabilities, or `None` where nothing is dropped."""
         if not training or self.attention_dropout.rate == 0:
             return None
         return lambda weights: self.attention_dropout(weights, training=True)

@@ -17,7 +17,7 @@ from kformer.layers.products import product
 from kformer.utils.backend import nan_unless
 from kformer.utils.checks import check_choice
 
-# How the sines and cosines of "sinusoidal..." are laid out.
+# The order of sines and cosines in each kind of fixed positions.
 _LAYOUTS = {
     "sinusoidal": "interleaved",
     "sinusoidal_halves": "halves",
@@ -27,7 +27,7 @@ POSITION_ENCODINGS = (*_LAYOUTS, "learned", None)
 
 
 def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleaved"):
-    """The fixed position vectors of the paper, computed where they are needed, for any length.
+    """Returns the fixed position vectors of the paper, computed anew in each call, for any length.
 
         PE[p, 2k]     = sin(p / base^(2k / D))
         PE[p, 2k + 1] = cos(p / base^(2k / D))
@@ -39,8 +39,8 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
         positions: integer tensor of any shape.
         hidden_dim: int. D.
         base: float, default 10000.0. The ratio of the longest wavelength to the shortest.
-        layout: str, default "interleaved". `"interleaved"`, as above and in the paper; `"halves"`,
-            the same sines and then the same cosines, as in Marian; `"fairseq"`, halves with the
+        layout: str, default "interleaved". `"interleaved"`: as above and in the paper. `"halves"`:
+            first all sines, then all cosines, as in Marian. `"fairseq"`: halves with the
             frequencies `base^(-k / (D/2 - 1))` of tensor2tensor and fairseq (an odd D ends with 0).
 
     Returns:
@@ -67,7 +67,7 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
 
 
 def segment_positions(segments):
-    """Positions that restart with every segment, for rows with several packed sequences.
+    """Returns positions that restart with every segment, for rows of several packed sequences.
 
         segments       [[1, 1, 1, 2, 2, 0, 0]]
         positions      [[0, 1, 2, 0, 1, 0, 0]]
@@ -86,7 +86,7 @@ def segment_positions(segments):
 
 
 class PositionMixin:
-    """The options of layers that add positions, and the table of learned positions."""
+    """A mixin for layers that add positions: their options and the table of learned positions."""
 
     def _set_positions(self, position_encoding, max_length, position_offset):
         check_choice("position_encoding", position_encoding, POSITION_ENCODINGS)
@@ -109,7 +109,7 @@ class PositionMixin:
             )
 
     def _add_positions(self, hidden, start_index, positions=None):
-        """Hidden states `[B, T, D]` plus their position vectors, if there are any."""
+        """Returns hidden states `[B, T, D]` plus their position vectors, if there are any."""
         if self.position_encoding is None:
             return hidden
         length, hidden_dim = ops.shape(hidden)[1], hidden.shape[-1]
@@ -117,7 +117,7 @@ class PositionMixin:
         return hidden + ops.cast(vectors, self.compute_dtype)
 
     def position_vectors(self, length, hidden_dim, start_index, positions=None):
-        """Position vectors `[T, D]`, or `[B, T, D]` for explicit positions."""
+        """Returns position vectors `[T, D]`, or `[B, T, D]` for explicit positions."""
         is_known = positions is None and isinstance(length, int) and isinstance(start_index, int)
         if positions is None:
             first = start_index + self.position_offset
@@ -135,8 +135,7 @@ class PositionMixin:
             return sinusoidal_positions(positions, hidden_dim, layout=layout)
         if is_known:
             return ops.take(self.position_embeddings, positions, axis=0)
-        # Positions that only a compiled step knows cannot raise an error: beyond the table they
-        # give NaN.
+        # A compiled step cannot raise an error, so positions beyond the table give NaN.
         indices = ops.clip(positions, 0, self.max_length - 1)
         is_inside = ops.expand_dims(ops.less(positions, self.max_length), -1)
         return ops.take(self.position_embeddings, indices, axis=0) + nan_unless(is_inside)
@@ -144,7 +143,10 @@ class PositionMixin:
 
 @keras.saving.register_keras_serializable(package="kformer")
 class PositionalEmbedding(PositionMixin, ReadsLists):
-    """Token vectors times sqrt(D), plus positions, then dropout; reversed, the output projection.
+    """Embeds ids: token vectors times sqrt(D) plus position vectors, then dropout.
+
+    With `reverse` the layer is the output projection: it multiplies hidden states with the token
+    vectors.
 
     Args:
         vocabulary_size: int. V.
@@ -152,30 +154,31 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         position_encoding: str or `None`, default "sinusoidal". `"sinusoidal"` (fixed, any length),
             `"learned"` (a table of `max_length` vectors) or `None`; `"sinusoidal_halves"` and
             `"sinusoidal_fairseq"` are the fixed vectors of Marian's and fairseq's models.
-        max_length: int or `None`, default `None`. The number of learned positions; needed for them
-            alone.
+        max_length: int or `None`, default `None`. The number of learned positions, which
+            `"learned"` requires; other positions ignore it.
         position_offset: int, default 0. The position of a sequence's first token, for fixed
             positions; fairseq's models count from 2.
         scale: bool, default True. Whether token vectors are multiplied by sqrt(D), as in the paper.
         dropout: float in `[0, 1)`, default 0.0. The dropout rate on the sum.
         pretrained: float array `[V, D]` or `None`, default `None`. The initial token vectors, in
-            place of the initializer. It is not part of the configuration; a saved model has the
-            vectors among its weights. Since the layer multiplies by sqrt(D), vectors of another
-            source are best scaled to a standard deviation of about 1 / sqrt(D).
+            place of the initializer. They are not part of the configuration; a saved model has them
+            among its weights. The layer multiplies by sqrt(D), so scale vectors of another source
+            to a standard deviation of about 1 / sqrt(D).
         pad_id: int or `None`, default `None`. If given, the layer sets an implicit Keras mask,
             `ids != pad_id`, on its output.
-        embeddings_initializer: Keras initializer, its name or `None`, default `None`. Of the token
-            table; `None` for a normal distribution with the standard deviation 1 / sqrt(D), which
-            gives the scaled vectors, and the logits of a shared projection, unit variance.
-        seed: int or `None`, default `None`. For the initializers and the dropout; `None` for a
-            random one.
+        embeddings_initializer: Keras initializer, its name or `None`, default `None`. The
+            initializer of the token table; `None` for a normal distribution with the standard
+            deviation 1 / sqrt(D). Then the scaled vectors have unit variance, and so have the
+            logits of a shared projection.
+        seed: int or `None`, default `None`. The seed of the initializers and the dropout; `None`
+            for a random seed.
         **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: integer tensor `[B, T]`, ids; with `reverse`, float tensor `[B, T, D]`, hidden
             states.
-        reverse: bool, default False. Whether to multiply hidden states with the token vectors
-            (without scaling and positions).
+        reverse: bool, default False. Whether to project hidden states to logits by the token
+            vectors, without scaling and positions.
         start_index: int or scalar tensor, default 0. The position of the first id: the number of
             tokens in a cache.
         positions: integer tensor `[B, T]` or `None`, default `None`. Explicit positions in place of
@@ -291,19 +294,19 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
 
 @keras.saving.register_keras_serializable(package="kformer")
 class NormalizedPositions(PositionMixin, ReadsLists):
-    """Positions, then a layer norm, then dropout: the layer after the token vectors of BART.
+    """Adds positions, then applies a layer norm and dropout: the layer after BART's token vectors.
 
-    Both sides of BART and mBART share the token vectors, but each has its positions and its norm.
+    Both sides of BART and mBART share the token vectors, but each side has its own positions and
+    its own norm.
 
     Args:
         position_encoding: str or `None`, default "learned". As in `PositionalEmbedding`.
-        max_length: int or `None`, default `None`. The number of learned positions; needed for them
-            alone.
+        max_length: int or `None`, default `None`. As in `PositionalEmbedding`.
         position_offset: int, default 0. The position of the first token, for fixed positions.
-        layer_norm_epsilon: float, default 1e-5. Added to the variance.
+        layer_norm_epsilon: float, default 1e-5. The number that is added to the variance.
         dropout: float in `[0, 1)`, default 0.0. The dropout rate after the norm.
-        seed: int or `None`, default `None`. For the initializer and the dropout; `None` for a
-            random one.
+        seed: int or `None`, default `None`. The seed of the initializer and the dropout; `None` for
+            a random seed.
         **kwargs: further arguments of `keras.layers.Layer`.
 
     Call arguments:

@@ -20,16 +20,16 @@ from kformer_options.field import check_values, docstring_entry, option
 
 # Positions that act within attention; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
-# Sizes that encoder and decoder may have of their own.
+# The sizes that may differ between the encoder's layers and the decoder's.
 _SIZES = ("intermediate_dim", "num_heads")
 
 
-# In the metadata of a field, stands for every value except the default.
+# Every value except the default, in the metadata of a field.
 NOT_DEFAULT = object()
 # `variant`: the values that make the model differ from the paper's and from published models
-# (Marian, fairseq, BART). Formats and programs that support only those models refuse it. Options
-# that every format supports have none, nor have those that matter only in training or together with
-# another option.
+# (Marian, fairseq, BART). Formats and programs that support only those models refuse these values.
+# An option has no `variant` if every format supports it, or if it matters only in training or
+# together with another option.
 _VARIANT = {"variant": NOT_DEFAULT}
 # `unpackable`: the values with which a model cannot keep the sequences of packed rows apart.
 # `is_rate`: a rate that matters only in training, and may change from one training to the next.
@@ -37,7 +37,7 @@ _RATE = {"at_least": 0, "below": 1, "metadata": {"is_rate": True}}
 
 
 def other_default(base: type, name: str, default: Any) -> Any:
-    """The field of a base class with another default.
+    """Returns the field of a base class with another default.
 
     Args:
         base: dataclass that has the field.
@@ -332,7 +332,7 @@ class TransformerConfig(GeneratorConfig):
 
     @property
     def of_decoder(self):
-        """The options with the sizes of the decoder's layers in `intermediate_dim`, `num_heads`."""
+        """The decoder's options: `intermediate_dim` and `num_heads` are those of its layers."""
         sizes = {name: getattr(self, f"decoder_{name}") or getattr(self, name) for name in _SIZES}
         return dataclasses.replace(self, **sizes, **{f"decoder_{name}": None for name in _SIZES})
 

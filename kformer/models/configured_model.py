@@ -11,7 +11,7 @@ class ConfiguredModel(BaseModel):
     Args:
         config: `kformer.models.config.Architecture`.
         network: object with the layers.
-        policy: Keras dtype policy. Of the layers.
+        policy: Keras dtype policy. The policy of the layers.
         **kwargs: arguments of `keras.Model`.
     """
 

@@ -76,7 +76,7 @@ class TransformerEncoder(SequenceModel):
 
     Args:
         {options}
-        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        dtype: str or Keras dtype policy, default the global policy. The policy of the layers.
         name: str, default "transformer_encoder".
         trainable: bool, default True. Whether training changes the weights.
 
@@ -164,7 +164,7 @@ class EncoderNetwork:
 
     Args:
         config: `kformer.models.config.EncoderConfig`.
-        policy: Keras dtype policy. Of the layers.
+        policy: Keras dtype policy. The policy of the layers.
     """
 
     def __init__(self, config, policy):

@@ -77,7 +77,7 @@ class Forecaster(ConfiguredModel):
 
     Args:
         {options}
-        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        dtype: str or Keras dtype policy, default the global policy. The policy of the layers.
         name: str, default "forecaster".
         trainable: bool, default True. Whether training changes the weights.
 
@@ -262,7 +262,7 @@ class ForecastNetwork:
 
     Args:
         config: `ForecasterConfig`.
-        policy: Keras dtype policy. Of the layers.
+        policy: Keras dtype policy. The policy of the layers.
     """
 
     def __init__(self, config, policy):

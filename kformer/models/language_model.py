@@ -33,7 +33,7 @@ class PromptCache(NamedTuple):
     output_bias: Any = ()
 
     def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was."""
+        """Returns the cache with its rows reordered: row i is the former row `rows[i]`."""
         return self._replace(
             layers=tuple(layer.reorder(rows) for layer in self.layers),
             left_padding=ops.take(self.left_padding, rows, axis=0),
@@ -56,7 +56,7 @@ class TransformerDecoder(SequenceModel):
 
     Args:
         {options}
-        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        dtype: str or Keras dtype policy, default the global policy. The policy of the layers.
         name: str, default "transformer_decoder".
         trainable: bool, default True. Whether training changes the weights.
 

@@ -26,17 +26,20 @@ class DecoderCache(NamedTuple):
 
     layers: Any  # a DecoderLayerCache per decoder layer
     source_mask: Any  # boolean [B, S], True at real source tokens
-    # [D, V], the projection to the vocabulary, transposed in advance on backends where that is
-    # faster; [D, C] with a shortlist of C tokens; else None
+    # The projection to the vocabulary: [D, C] with a shortlist of C tokens; without one [D, V] on
+    # TensorFlow and None on other backends, where a layer projects.
     output_kernel: Any = None
     output_bias: Any = ()  # [C] with a shortlist; else an empty tuple
 
     def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` `[R]` was, of the same sentence."""
+        """Returns the cache with its rows reordered: row i is the former row `rows[i]`.
+
+        Both belong to the same sentence; `rows` has the shape `[R]`.
+        """
         return self._replace(layers=tuple(layer.reorder(rows) for layer in self.layers))
 
     def select(self, sentences, rows):
-        """The cache of some sentences `[C]`, whose rows are `rows` `[R]`."""
+        """Returns the cache of the sentences `[C]` alone; their rows are `rows` `[R]`."""
         layers = tuple(layer.select(sentences, rows) for layer in self.layers)
         source_mask = keras.ops.take(self.source_mask, sentences, axis=0)
         return self._replace(layers=layers, source_mask=source_mask)
@@ -50,7 +53,8 @@ class Network:
     `kformer/decoding/fast/`; `tests/decoding/fast/test_decoder.py` compares the two.
 
     The network is a plain object, not a Keras model. On PyTorch a Keras model may own no layer
-    before its constructor has run, but the constructor of a functional model needs the outputs.
+    before its constructor has run, but the constructor of a functional model needs the outputs, and
+    these need the layers.
 
     For packed rows, `segments` has the number of the sequence that each token belongs to. Attention
     then stays within a segment, and positions are counted within each. Padding is segment 0, which
@@ -62,7 +66,7 @@ class Network:
     """
 
     def __init__(self, config, policy):
-        targets = config.target_vocabulary_size or config.vocabulary_size
+        target_size = config.target_vocabulary_size or config.vocabulary_size
         positions = {**config.embedding_options, "position_offset": config.position_offset}
 
         def embedding(size, label):
@@ -88,7 +92,7 @@ class Network:
         name = "embedding" if shared else "source_embedding"
         self.source_embedding = self.target_embedding = embedding(config.vocabulary_size, name)
         if not shared:
-            self.target_embedding = embedding(targets, "target_embedding")
+            self.target_embedding = embedding(target_size, "target_embedding")
         self.source_positions = normalized_positions("source_positions")
         self.target_positions = normalized_positions("target_positions")
         self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
@@ -96,9 +100,10 @@ class Network:
         self.encoder_layers, self.decoder_layers = self.encoder.layers, self.decoder.layers
         scale = config.hidden_dim**-0.5 if config.scale_output else None
         self.output = TokenOutput(
-            config, targets, self.target_embedding, policy, config.output_bias, scale
+            config, target_size, self.target_embedding, policy, config.output_bias, scale
         )
-        # `None` if it is the target's embedding table, and if the logits have no bias.
+        # The projection is `None` if the target's embedding table projects; the bias is `None` if
+        # the logits have none.
         self.output_projection, self.output_bias = self.output.projection, self.output.bias
 
     def encode(self, source_ids, training=None, record=None, segments=None):
@@ -142,14 +147,14 @@ class Network:
             source_mask: boolean tensor `[R, S]`; with a cache `[B, S]`. True at real source tokens.
             training: bool, default `None`.
             record: dict, default `None`. Collects hidden states and attention scores.
-            cache: `DecoderCache`, default `None`. The tokens before `target_ids`.
+            cache: `DecoderCache`, default `None`. The state after the tokens before `target_ids`.
             start_index: int or scalar tensor, default 0. The number of tokens in the cache.
-            project: bool, default True. Whether to return logits; otherwise the input of the
-                projection, `[R, T, D]`, without a cache alone.
+            project: bool, default True. Whether to return logits; if not, the input of the
+                projection, `[R, T, D]`. With a cache the result is always logits.
             segments: pair of int32 tensors `[R, S]` and `[R, T]`, default `None`. The segments of
                 packed rows, of source and target.
-            recorded_layer: int, default `None`. With `record`, the decoder layer of which only the
-                cross-attention scores are collected; `None` for everything.
+            recorded_layer: int, default `None`. With `record`, only the cross-attention scores of
+                this decoder layer are collected; with `None` everything is.
 
         Returns:
             Logits `[R, T, V]`; with a cache a tuple of them and the cache with the new tokens.
@@ -158,7 +163,7 @@ class Network:
         if segments is not None:
             source_segments, segments = segments
             mask, length = segment_mask(segments, segments), keras.ops.shape(segments)[1]
-            # Made once for all layers. With local attention each applies its own causal mask.
+            # One causal mask serves all layers. Only layers with local attention make their own.
             if not self.decoder.is_local:
                 mask = combine_masks(mask, causal_mask(length, length))
             cross_mask = segment_mask(segments, source_segments)
@@ -176,7 +181,7 @@ class Network:
 
 
 def _embed(embedding, position_layer, ids, positions, training):
-    """Embeds ids; `positions` are the arguments that set their positions."""
+    """Returns the embeddings of ids; `positions` are the arguments that set their positions."""
     if position_layer is None:
         return embedding(ids, **positions, training=training)
     return position_layer(embedding(ids, training=training), **positions, training=training)

@@ -11,13 +11,13 @@ from kformer.layers.shapes import linear
 class TokenOutput:
     """Projects hidden states to logits, by the embedding's table or a matrix of its own.
 
-    A plain object; `kformer.models.network.Network` explains why.
+    It is a plain object; `kformer.models.network.Network` explains why.
 
     Args:
         config: `kformer.models.config.GeneratorConfig`.
         vocabulary_size: int. V.
         embedding: `PositionalEmbedding`, whose table is the projection with `share_output`.
-        policy: Keras dtype policy. Of the layers.
+        policy: Keras dtype policy. The policy of the layers.
         bias: bool, default False. Whether logits have a bias.
         scale: float or `None`, default `None`. Hidden states are multiplied by it before the
             projection.
@@ -59,7 +59,7 @@ class TokenOutput:
         return self.bias(logits) if isinstance(bias, tuple) else logits + bias
 
     def before_projection(self, x):
-        """Returns the hidden states that the table of `table()` projects to logits.
+        """Returns the vectors whose product with the matrix `table()` is the logits.
 
         Args:
             x: float tensor `[..., D]`. Hidden states.

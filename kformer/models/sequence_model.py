@@ -18,10 +18,11 @@ from kformer.utils.backend import num_replicas
 class SequenceModel(ProjectingModel):
     """Base class of the models that read tokens: compiling, training steps and copies.
 
-    A subclass sets `pad_id`. How a step avoids logits: `kformer.models.loss_without_logits`.
+    A subclass sets `pad_id`. `kformer.models.loss_without_logits` explains how steps avoid logits.
     """
 
-    # What losses and metrics without a `pad_id` ignore, beside negative labels; `None`: the pad_id.
+    # The label that losses and metrics without a `pad_id` ignore, like negative labels; `None` for
+    # the model's `pad_id`.
     _ignored_label = None
     # Rank and alpha of the adapters; `enable_lora` sets them.
     lora = None
@@ -58,8 +59,8 @@ class SequenceModel(ProjectingModel):
                 every shape of batch.
             **kwargs: further arguments of `keras.Model.compile`.
         """
-        (only,) = loss if isinstance(loss, list | tuple) and len(loss) == 1 else (loss,)
-        loss = only if getattr(only, "consistency", 0) > 0 else loss
+        (single,) = loss if isinstance(loss, list | tuple) and len(loss) == 1 else (loss,)
+        loss = single if getattr(single, "consistency", 0) > 0 else loss
         if loss_weights is not None and getattr(loss, "consistency", 0) > 0:
             raise ValueError(
                 "A loss with consistency (R-Drop) takes no loss_weights: leave them out, and scale "
@@ -70,7 +71,7 @@ class SequenceModel(ProjectingModel):
         label = self.pad_id if self._ignored_label is None else self._ignored_label
         loss, metrics, weighted_metrics = _with_pad_id(parts, label)
         end_id = getattr(self.config, "end_id", None)
-        # `ignore_class` is Keras's name of it.
+        # Keras's losses call their `pad_id` `ignore_class`.
         ignored = {
             getattr(each, "pad_id", getattr(each, "ignore_class", None))
             for each in keras.tree.flatten(loss)
@@ -143,7 +144,7 @@ class SequenceModel(ProjectingModel):
         data = getattr(x, "dataset", x)
         if getattr(data, "packed", False):
             check_packing(self.config.to_dict())
-            # Packed rows are longer than their sequences: a row's length cannot be checked instead.
+            # The rows' own lengths cannot be checked: packed rows are longer than their sequences.
             if self.config.position_encoding == "learned" and data.longest > self.max_length:
                 raise ValueError(
                     f"The data has a sequence of {data.longest} tokens, longer than the model's "
@@ -156,13 +157,13 @@ class SequenceModel(ProjectingModel):
         if keras.backend.backend() == "tensorflow" and self.built and not self._distribute_strategy:
             optimizer = getattr(self, "optimizer", None)
             if not getattr(optimizer, "built", True):
-                # Else Keras would make its variables in the first step, and TensorFlow would trace
-                # that step twice.
+                # Otherwise Keras would make the optimizer's variables in the first step, and
+                # TensorFlow would trace that step twice.
                 optimizer.build(self.trainable_variables)
         return super().fit(x, *args, **kwargs)
 
     def _check_labels(self, labels):
-        """Refuses labels beyond the outputs, of which a compiled step could only make NaN."""
+        """Refuses labels that the outputs do not have; the loss of a compiled step would be NaN."""
         if labels is None or not isinstance(getattr(self, "loss", None), ProjectedLoss):
             return
         largest, size = int(np.max(ops.convert_to_numpy(labels), initial=0)), self.output_shape[-1]
@@ -187,7 +188,7 @@ class SequenceModel(ProjectingModel):
 
     @property
     def _runs_twice(self):
-        """Whether a training step runs its batch twice with different dropout (R-Drop)."""
+        """bool. Whether a training step runs its batch twice with different dropout (R-Drop)."""
         return getattr(self.loss, "consistency", 0) > 0
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -304,10 +305,10 @@ def checked_inputs(model, inputs, axes):
     if not isinstance(inputs, dict):
         return of_list(inputs)
     inputs = {name: of_list(value) for name, value in inputs.items()}
-    read = {name: inputs[name] for name in model.input if name in inputs}
-    for name, value in read.items():
+    read_inputs = {name: inputs[name] for name in model.input if name in inputs}
+    for name, value in read_inputs.items():
         check_rank(f"The input {name!r} of '{model.name}'", value, axes)
-    rows = {name: value.shape[0] for name, value in read.items() if hasattr(value, "shape")}
+    rows = {name: value.shape[0] for name, value in read_inputs.items() if hasattr(value, "shape")}
     if len({count for count in rows.values() if isinstance(count, int)}) > 1:
         counts = ", ".join(f"{count} ({name})" for name, count in rows.items())
         raise ValueError(
@@ -317,7 +318,7 @@ def checked_inputs(model, inputs, axes):
 
 
 def _has_own_arguments(metric):
-    """Whether a metric's class takes arguments of which its `get_config` does not know."""
+    """Returns whether a metric's class takes arguments that its `get_config` lacks."""
     for base in type(metric).__mro__:
         if "get_config" in vars(base) or base.__module__.startswith("kformer."):
             return False
@@ -327,18 +328,18 @@ def _has_own_arguments(metric):
 
 
 def _with_pad_id(structure, pad_id):
-    """Losses and metrics, nested, with a copy that has the `pad_id` for each whose own is `None`.
+    """Returns nested losses and metrics, with copies that have `pad_id` for those that have `None`.
 
     A metric's copy has variables of its own, so that models do not add to each other's sums.
     """
     copies = {}
 
-    def completed(instance):
+    def fill_pad_id(instance):
         if getattr(instance, "pad_id", 0) is not None:
             return instance
         if (copy := copies.get(id(instance))) is None:
             if not isinstance(instance, keras.metrics.Metric):
-                # Not by copy.copy: Keras overrides it to save and load the object.
+                # `copy.copy` would save and load the object, since Keras overrides it.
                 copy = object.__new__(type(instance))
                 copy.__dict__.update(instance.__dict__)
             elif _has_own_arguments(instance):
@@ -348,4 +349,4 @@ def _with_pad_id(structure, pad_id):
             copy.pad_id, copies[id(instance)] = pad_id, copy
         return copy
 
-    return keras.tree.map_structure(completed, structure)
+    return keras.tree.map_structure(fill_pad_id, structure)

@@ -24,7 +24,7 @@ def token_embedding(config, policy):
 
     Args:
         config: `kformer.models.config.TokenConfig`.
-        policy: Keras dtype policy. Of the layer.
+        policy: Keras dtype policy. The policy of the layer.
 
     Returns:
         `PositionalEmbedding`.
@@ -41,19 +41,19 @@ def token_embedding(config, policy):
 class Stack:
     """The base of both stacks: their layers, and the positions that act within attention.
 
-    A plain object, because a Keras model on PyTorch may own no layer before its constructor has
-    run.
+    A stack is a plain object, because a Keras model on PyTorch may own no layer before its
+    constructor has run.
 
     Args:
-        config: `kformer.models.config.Architecture`. The layers receive each of its options that
-            they have.
+        config: `kformer.models.config.Architecture`. Each of its options that the layers also have
+            is passed to them.
         num_layers: int. The number of layers.
-        policy: Keras dtype policy. Of the layers.
+        policy: Keras dtype policy. The policy of the layers.
         **layer_options: further options of the layers.
     """
 
     layer_class = None
-    label = None  # The names of the layers begin with it.
+    label = None  # The beginning of the layers' names.
     bidirectional = None  # Whether a query attends to later keys.
 
     def __init__(self, config, num_layers, policy, **layer_options):
@@ -109,7 +109,7 @@ class Stack:
             distance = cache.distances(length)
         elif isinstance(x, keras.KerasTensor):
             distance = Distances(**band)(x)
-        else:  # A layer takes twenty times as long for a small tensor.
+        else:  # The layer `Distances` would take twenty times as long for so small a tensor.
             distance = band_distances(**band) if band else distances(length, length)
         if self.relative_bias is None:
             return alibi_bias(self._alibi_heads, distance)
@@ -117,7 +117,7 @@ class Stack:
 
 
 class EncoderStack(Stack):
-    """Encoder layers. Arguments as in `Stack`."""
+    """A stack of encoder layers. Its arguments are those of `Stack`."""
 
     layer_class, label, bidirectional = EncoderLayer, "encoder", True
 
@@ -126,7 +126,7 @@ class EncoderStack(Stack):
 
         Args:
             x: float tensor `[B, S, D]`.
-            masks: dict. Arguments of the layers.
+            masks: dict. The arguments of the layers for their masks.
             training: bool, default `None`.
             record: dict, default `None`. Collects hidden states and attention scores.
 
@@ -151,7 +151,7 @@ class EncoderStack(Stack):
 
 
 class DecoderStack(Stack):
-    """Decoder layers. Arguments as in `Stack`."""
+    """A stack of decoder layers. Its arguments are those of `Stack`."""
 
     layer_class, label, bidirectional = DecoderLayer, "decoder", False
 
@@ -164,20 +164,20 @@ class DecoderStack(Stack):
             x: float tensor `[R, T, D]`.
             encoded: float tensor `[R, S, D]`, or `None` for layers without cross-attention or with
                 a cache that has its keys and values.
-            masks: dict. Arguments of the layers.
+            masks: dict. The arguments of the layers for their masks.
             training: bool, default `None`.
             record: dict, default `None`. Collects hidden states and attention scores.
             caches: tuple with a cache per layer, default `None`.
-            recorded_layer: int, default `None`. With `record`: the only layer to collect from; only
-                the scores of its cross-attention are collected.
+            recorded_layer: int, default `None`. With `record`, only the cross-attention scores of
+                this layer are collected; with `None` everything is.
 
         Returns:
-            Float tensor `[R, T, D]`, and a tuple of the new caches; `None` if none were given.
+            Float tensor `[R, T, D]`, and a tuple of the new caches, or `None` without `caches`.
         """
-        hidden = record if recorded_layer is None else None
-        append(hidden, "decoder_hidden_states", x)
+        full_record = record if recorded_layer is None else None
+        append(full_record, "decoder_hidden_states", x)
         first_cache = None if caches is None else caches[0].self_attention
-        bias = self.attention_bias(x, first_cache, scores=hidden is not None)
+        bias = self.attention_bias(x, first_cache, scores=full_record is not None)
         new_caches = []
         for index, layer in enumerate(self.layers):
             is_recorded = record is not None and recorded_layer in (None, index)
@@ -197,15 +197,15 @@ class DecoderStack(Stack):
             if is_recorded:
                 x, scores = x
                 has_cross = layer.cross_attention is not None
-                append(hidden, "decoder_attention_scores", scores[0] if has_cross else scores)
+                append(full_record, "decoder_attention_scores", scores[0] if has_cross else scores)
                 if has_cross:
                     append(record, "cross_attention_scores", scores[1])
-                append(hidden, "decoder_hidden_states", x)
+                append(full_record, "decoder_hidden_states", x)
         x = x if self.norm is None else normalize(self.norm, x)
         return x, None if caches is None else tuple(new_caches)
 
     def init_caches(self, encoded, rows, max_length):
-        """Returns a tuple with an empty cache per layer, as `DecoderLayer.init_cache` makes it."""
+        """Returns a tuple with the first cache of each layer, from `DecoderLayer.init_cache`."""
         return tuple(layer.init_cache(encoded, rows, max_length) for layer in self.layers)
 
 

@@ -48,7 +48,7 @@ class Transformer(SequenceModel):
         vocabulary_size: int. V of the source, and of the target unless `target_vocabulary_size` is
             given.
         {options}
-        dtype: str or Keras dtype policy, default the global policy. Of the layers.
+        dtype: str or Keras dtype policy, default the global policy. The policy of the layers.
         name: str, default "transformer".
         trainable: bool, default True. Whether training changes the weights.
 
@@ -207,8 +207,8 @@ class Transformer(SequenceModel):
     def call(self, inputs, training=None, mask=None):
         if not isinstance(inputs, dict) or not set(self.token_inputs) <= inputs.keys():
             return super().call(inputs, training=training, mask=mask)
-        # Not by the functional graph, which may embed the target before the source: a shared
-        # embedding advances its random numbers for dropout with each use, so the order matters.
+        # The functional graph may embed the target before the source. But the source must be first,
+        # since each use of a shared embedding advances the random numbers of its dropout.
         source_ids, target_ids = (ops.cast(inputs[key], "int32") for key in self.token_inputs)
         source_segments, segments = self._segments(inputs)
         encoded = self.network.encode(source_ids, training=training, segments=source_segments)

@@ -83,7 +83,7 @@ class Tokenizer:
         vocabularies = [
             Vocabulary(*side, *options) for side in (sides if sides[0] != sides[1] else sides[:1])
         ]
-        # The same object if both sides share one.
+        # Both sides have the same object if they share one vocabulary.
         self._sides = {"source": vocabularies[0], "target": vocabularies[-1]}
         self.special_ids = {name: special_ids[name] for name in SPECIAL_NAMES}
         self._prefixes, self._suffixes = (
@@ -121,10 +121,10 @@ class Tokenizer:
         Args:
             files: path or list of paths, default `None`. UTF-8 text files with one text per line.
                 Without `target_files` they train one joint model for both sides, so list the files
-                of both languages. Another iterable than a list or tuple, such as a column of a
-                dataset, may have the texts themselves.
-            target_files: path or list of paths, default `None`. These train the target model, and
-                `files` the source model.
+                of both languages. Any other iterable, such as a column of a dataset, may have
+                the texts themselves.
+            target_files: path or list of paths, default `None`. The files that train the target
+                model; then `files` train the source model alone.
             texts, target_texts: iterables of str or bytes, default `None`. Used instead of files,
                 and read once, as a stream.
             vocabulary_size: int, pair of int or `None`, default `None`. The exact number of pieces,
@@ -167,7 +167,7 @@ class Tokenizer:
         if target_files is not None or target_texts is not None:
             corpora.append((target_files, target_texts, "target_files", "target_texts"))
         for corpus in corpora:
-            open_corpus(*corpus)  # Now, and not after a long training of the other side.
+            open_corpus(*corpus)  # It reports mistakes before the long training of a side.
         is_pair = isinstance(vocabulary_size, tuple | list)
         sizes = tuple(vocabulary_size) if is_pair else (vocabulary_size,) * len(corpora)
         if len(sizes) != len(corpora):
@@ -233,23 +233,24 @@ class Tokenizer:
                 `special_tokens=True` puts before a text.
             source_suffix, target_suffix: sequences of int, default `[end_id]`. The ids that it puts
                 after a text.
-            control_ids: sequence of int, default empty. Further ids of both sides that no text
-                becomes and that are decoded to nothing.
-            target_control_ids: sequence of int, default `None`. Those of the target side, if they
-                differ.
+            control_ids: sequence of int, default empty. Further control ids of both sides: no text
+                becomes one of them, and they are decoded to nothing.
+            target_control_ids: sequence of int, default `None`. The further control ids of the
+                target side, if they differ.
             languages: dict of language code to id, default `None`, for `for_languages`. The ids
                 should be among `control_ids`.
             language_places: dict of "source" and "target" to list of str, default `None`. Where the
-                id of that language goes: any of "source_prefix", "source_suffix", "target_prefix",
-                "target_suffix" (after the end token) and "start" (it replaces the start token).
+                id of a side's language goes: any of "source_prefix", "source_suffix",
+                "target_prefix", "target_suffix" (after the end token) and "start" (it replaces the
+                start token).
             language_tags: bool, default False. Whether a source text may begin with its own tag, as
                 in ">>fra<< Good morning." (Marian's multilingual models). The tag, up to the first
-                "<<", is replaced by the id of the piece with this name, or by the unknown id, which
+                "<<", becomes the id of the piece with this name, or else the unknown id. This id
                 replaces `source_prefix`.
             added_words: dict or `None`, default `None`. Words that are found before SentencePiece
-                reads a text, as lists of str: "raw" and "normalized" (found before and after
-                normalization), "lstrip" and "rstrip" (with the spaces on that side); and
-                "keeps_spaces", whether another space before them is a piece.
+                reads a text. It has lists of str: "raw" and "normalized" (found before and after
+                normalization), "lstrip" and "rstrip" (found with the spaces on that side); and a
+                bool, "keeps_spaces": whether a further space before a word is a piece.
             normalization: str, default "model". "model" leaves the text to the SentencePiece model.
                 "nmt_nfkc" and "identity" are for models trained by `Tokenizer.train`.
 
@@ -263,19 +264,19 @@ class Tokenizer:
         models = [_model_bytes(each) for each in (model, target_model) if each is not None]
         pieces, target_pieces = map(_piece_list, (vocabulary, target_vocabulary))
         processor, special_ids = load_sentencepiece(models[0]), {}
-        own = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+        defaults = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
         ids = pad_id, unknown_id, start_id, end_id
-        for name, token_id, default in zip(SPECIAL_NAMES, ids, own, strict=True):
+        for name, token_id, default in zip(SPECIAL_NAMES, ids, defaults, strict=True):
             special_ids[name] = default if token_id is None and pieces is None else token_id
             if special_ids[name] is None or special_ids[name] < 0:
                 raise ValueError(f"This model has no {name}_id of its own; pass {name}_id.")
         suffixes = {"source": source_suffix, "target": target_suffix}
         controls = (control_ids, control_ids if target_control_ids is None else target_control_ids)
-        common = [special_ids[name] for name in ("pad", "start", "end")]
+        special_controls = [special_ids[name] for name in ("pad", "start", "end")]
         return cls(
             [models[0], models[-1]],
             [pieces, pieces if target_pieces is None else target_pieces],
-            [(*ids, *common) for ids in controls],
+            [(*ids, *special_controls) for ids in controls],
             languages=languages,
             language_places=language_places,
             language_tags=language_tags,
@@ -394,7 +395,8 @@ class Tokenizer:
             prefix, suffix = list(self._prefixes[side]), list(self._suffixes[side])
             rows = [row + suffix for row in rows]
         if tags is not None:
-            # The tag of a text, which is its first id in any case, replaces the prefix.
+            # A tag becomes the first id of its text, with or without `special_tokens`, and replaces
+            # the prefix.
             get_id = self.tag_ids.get
             rows = [
                 ([get_id(tag, self.unknown_id)] if tag else prefix) + row
@@ -406,7 +408,7 @@ class Tokenizer:
 
     @functools.cached_property
     def tag_ids(self):
-        """dict of a tag as in a text, ">>fra<<", to its id; empty without `language_tags`."""
+        """Dict of each tag, such as ">>fra<<", to its id; empty without `language_tags`."""
         if not self.language_tags:
             return {}
         return {
@@ -426,8 +428,9 @@ class Tokenizer:
             side: str, default "target". "source" or "target".
 
         Returns:
-            str for one flat sequence, otherwise list of str. An empty list is an empty batch, `[]`;
-            what `tokenize` returns for one empty text is an empty sequence, `""`.
+            str for one flat sequence, otherwise list of str. An empty list counts as an empty batch
+            and becomes `[]`; the result of `tokenize` for one empty text is known as an empty
+            sequence and becomes `""`.
 
         Raises:
             ValueError: the ids have more than two dimensions or are not integers.
@@ -465,14 +468,12 @@ class Tokenizer:
         return self._sides["source"].pieces == self._sides["target"].pieces
 
     def writes_like(self, other):
-        """Returns whether another tokenizer returns the same ids for all texts, and the same texts
-        for all ids.
-        """
+        """Returns whether another tokenizer has the same ids for texts, and texts for ids."""
 
         def state(each):
             sides = [(side.model, side.pieces) for side in each._sides.values()]
-            rest = each._prefixes, each._suffixes, each.normalization, each._added_words
-            return sides, each.special_ids, *rest
+            options = each._prefixes, each._suffixes, each.normalization, each._added_words
+            return sides, each.special_ids, *options
 
         return state(self) == state(other)
 
@@ -532,7 +533,7 @@ class Tokenizer:
         return other
 
     def _language(self, role):
-        """Returns the code of the language at a role's first place, or `None`."""
+        """Returns the code of the current language of a role, "source" or "target", or `None`."""
         for place in self._language_places[role][:1]:
             side, _, end = place.partition("_")
             ids = (self._prefixes if end == "prefix" else self._suffixes).get(side, ())[-1:]
@@ -566,6 +567,7 @@ class Tokenizer:
 
 
 def _model_bytes(model):
+    """Returns the bytes of a SentencePiece model that is given as bytes or as a path."""
     if isinstance(model, bytes):
         return model
     if not os.path.isfile(model):
@@ -574,6 +576,7 @@ def _model_bytes(model):
 
 
 def _piece_list(vocabulary):
+    """Returns the pieces in the order of ids, from a list or a dict of piece to id, or `None`."""
     if isinstance(vocabulary, dict):
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
             raise ValueError("A dict as vocabulary must use each id from 0 to its size - 1 once.")

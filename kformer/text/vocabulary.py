@@ -58,17 +58,17 @@ class Vocabulary:
         self.check_ids((self.unknown_id, *self.control_ids))
         added = AddedWords(added_words, ids, self.processor) if added_words else None
         self.added_words = added
-        # By SentencePiece id, the id that the translation model knows; None if these are the same.
+        # The translation model's id for each SentencePiece id; None if both are the same.
         self.id_map = self._map_ids(ids)
         # Pieces that only `pieces` has, with their ids.
         known = {*own_pieces, *(self.pieces[i] for i in (unknown_id, *self.control_ids))}
         known |= {*(added.ids if added else ())}
         self.foreign_pieces = {piece: i for piece, i in ids.items() if piece not in known}
         self.space_id = ids.get(SPACE_SIGN, unknown_id)
-        # By id, the bytes that it writes; one more at the end, for ids outside of the vocabulary.
+        # The bytes that each id writes; at the end those of all ids outside of the vocabulary.
         self.surfaces = self._write_surfaces()
-        # SentencePiece's Python interface does not expose its normalizer settings, so they are
-        # found out with a text.
+        # SentencePiece's Python interface does not expose its normalizer settings, so a text is
+        # normalized to see them.
         probe = self.processor.normalize("x  x")
         if probe.endswith(SPACE_SIGN):
             raise ValueError("The SentencePiece model writes spaces after words: not supported.")
@@ -92,8 +92,8 @@ class Vocabulary:
         own_controls = {n for n in numbers if processor.is_control(n)}
         if self.custom_pieces is not None:
             id_map = [ids.get(processor.id_to_piece(n), self.unknown_id) for n in numbers]
-        # Text must not reach a control id: where a model has such an id as an ordinary piece, map
-        # it away.
+        # No text may become a control id: where such an id is an ordinary piece of SentencePiece,
+        # the unknown id replaces it.
         elif control_ids - own_controls or self.unknown_id != processor.unk_id():
             id_map = list(numbers)
         else:
@@ -163,7 +163,7 @@ class Vocabulary:
         if (id_map := self.id_map) is not None:
             rows = [[id_map[i] for i in row] for row in rows]
         if self.foreign_pieces:
-            # They are among SentencePiece's unknown pieces.
+            # SentencePiece returns these pieces as unknown ones.
             numbers = [n for n, row in enumerate(rows) if self.unknown_id in row]
             pieces = self.processor.encode([texts[n] for n in numbers], out_type=str)
             get_id = self.foreign_pieces.get

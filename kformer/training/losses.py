@@ -12,12 +12,12 @@ from kformer.utils.checks import check_number, check_rate
 TEACHER_WEIGHT = 0.8
 # The default weight of guided alignment.
 ALIGNMENT_WEIGHT = 0.05
-# Below this attention has no gradient: a masked token has 0, whose logarithm is infinite.
+# The least probability whose logarithm guided alignment takes: a masked token has probability 0.
 _LEAST_PROBABILITY = 1e-9
 
 
 def check_shapes(labels, logits):
-    """Checks that logits have the shape of the labels and one axis more.
+    """Checks that logits have the shape of the labels with one more axis at the end.
 
     Args:
         labels: tensor `[B, T]` (or of any rank).
@@ -36,7 +36,7 @@ def check_shapes(labels, logits):
 
 
 def token_weights(labels, pad_id=None, sample_weight=None):
-    """The weight of each token: 0 for padding, the sample weight (or 1) for a real token.
+    """Returns the weight of each token: 0 for padding, the sample weight (or 1) for a real token.
 
     Args:
         labels: int tensor `[B, T]`. Padding is `pad_id` or any negative number.
@@ -63,7 +63,7 @@ def token_weights(labels, pad_id=None, sample_weight=None):
 
 
 def token_crossentropy(labels, logits, label_smoothing=0.0):
-    """`-sum(q * log_softmax(logits))` of each token, where q is the smoothed label.
+    """Returns `-sum(q * log_softmax(logits))` of each token; q is the smoothed label.
 
     q is `1 - label_smoothing + label_smoothing / V` at the label and `label_smoothing / V` at every
     other class. So the loss is `logsumexp(logits) - (1 - label_smoothing) * logits[label] -
@@ -73,7 +73,8 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
     scatter. It has the same bits in every run, and only the logits are kept for it.
 
     Args:
-        labels: int tensor `[B, T]` (any rank). Outside `[0, V)` the nearest class counts.
+        labels: int tensor `[B, T]` (any rank). A label outside `[0, V)` counts as the nearest
+            class.
         logits: float tensor `[B, T, V]`.
         label_smoothing: float in `[0, 1)`, default 0.0.
 
@@ -106,7 +107,7 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
 
 
 def soft_crossentropy(logits, ids, shares):
-    """`-sum(q * log_softmax(logits))` of each token, where q names K classes.
+    """Returns `-sum(q * log_softmax(logits))` of each token, for K given probabilities of q.
 
     Args:
         logits: float tensor `[B, T, V]` (any rank).
@@ -118,10 +119,10 @@ def soft_crossentropy(logits, ids, shares):
         float32 tensor `[B, T]`.
     """
     logits, shares = ops.cast(logits, "float32"), ops.cast(shares, "float32")
-    of_classes = ops.take_along_axis(logits, ops.cast(ids, "int32"), axis=-1)
-    of_classes = ops.sum(shares * of_classes, axis=-1)
+    class_logits = ops.take_along_axis(logits, ops.cast(ids, "int32"), axis=-1)
+    class_sums = ops.sum(shares * class_logits, axis=-1)
     uniform = 1.0 - ops.sum(shares, axis=-1)
-    return ops.logsumexp(logits, axis=-1) - of_classes - uniform * ops.mean(logits, axis=-1)
+    return ops.logsumexp(logits, axis=-1) - class_sums - uniform * ops.mean(logits, axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -130,9 +131,9 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
 
     A token is real if its label is neither `pad_id` nor negative. Each real token counts the same,
     whatever the length of its sentence: the loss is `sum(weight * loss) / sum(weight)` over tokens,
-    and 0 for a batch without real tokens. Only the labels decide. An implicit Keras mask on the
-    logits is ignored, since it comes from the target inputs, where the start token may be the
-    padding token.
+    and 0 for a batch without real tokens. Only the labels decide which tokens are real. An implicit
+    Keras mask on the logits is ignored, since it comes from the target inputs, where the start
+    token may be the padding token.
 
     Keras's running mean of the loss over an epoch weights batches by rows. The metrics `nll`,
     `perplexity` and `accuracy` of this package weight them by tokens.
@@ -150,16 +151,16 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             translation. `Transformer.fit` then runs every batch twice with different dropout, and
             pulls the two distributions of each token together: the loss of a token is the mean of
             its two cross-entropies plus `alpha / 2` times the mean of the two Kullback-Leibler
-            divergences. Evaluation does not use it, nor does a call of the loss itself, as in a
-            model of your own; in a loop of your own double the rows before `model.compute_loss`.
-        teacher_weight: float in `[0, 1]`, default 0.8. How much of the target distribution comes
-            from soft targets in training, if a batch has them (see
+            divergences. Evaluation does not use it. Nor does a direct call of the loss, as in a
+            model of your own. In a loop of your own, double the rows before `model.compute_loss`.
+        teacher_weight: float in `[0, 1]`, default 0.8. The share of the target distribution that
+            comes from soft targets in training, if a batch has them (see
             `kformer.distillation.soft_targets`). The target of a token is `teacher_weight` times
             the teachers' distribution plus `1 - teacher_weight` times the smoothed label.
             Evaluation uses labels only.
         alignment_weight: float of at least 0, default 0.05. The weight of guided alignment in
-            training, if a batch has alignments (see `kformer.data.TokenAlignments`): what is added
-            is that weight times `of_alignment`.
+            training, if a batch has alignments (see `kformer.data.TokenAlignments`): the loss
+            grows by this weight times `of_alignment`.
         name: str, default "masked_crossentropy".
 
     Call arguments:
@@ -200,7 +201,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         alignment_weight=ALIGNMENT_WEIGHT,
         name="masked_crossentropy",
     ):
-        # No reduction of Keras gives the token mean for every kind of weight: `__call__` reduces.
+        # `__call__` takes the mean over tokens: no reduction of Keras is that mean for all weights.
         super().__init__(name=name, reduction=None, dtype="float32")
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
         self.consistency = check_number("consistency", consistency, at_least=0)
@@ -209,7 +210,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         self.pad_id = pad_id
 
     def call(self, y_true, y_pred):
-        """The loss of each token, float32 `[B, T]`, padding included."""
+        """Returns the loss of each token, float32 `[B, T]`, padding included."""
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing)
         return losses + nan_unless(ops.less(y_true, y_pred.shape[-1]))
 
@@ -224,7 +225,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         return self._mean(ops.sum(values * weights), ops.sum(weights))
 
     def in_training(self, y_true, y_pred, sample_weight=None, soft_targets=None):
-        """The training loss with `consistency`, or of a batch with soft targets.
+        """Returns the loss of a batch in training, with `consistency` and soft targets.
 
         Args:
             y_true: int tensor `[B, T]`. The labels. With `consistency` the second half of the rows
@@ -242,7 +243,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         if soft_targets is None:
             loss = self(y_true, y_pred, sample_weight)
         else:
-            losses = soft_crossentropy(y_pred, *self._mixed(soft_targets))
+            losses = soft_crossentropy(y_pred, *self._target_distribution(soft_targets))
             losses = losses + nan_unless(ops.less(y_true, y_pred.shape[-1]))
             loss = self._token_mean(losses, weights)
         if not self.consistency:
@@ -251,9 +252,11 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         divergences = 0.5 * ops.sum((ops.exp(first) - ops.exp(second)) * (first - second), axis=-1)
         return loss + self.consistency / 2 * self._token_mean(divergences, ops.split(weights, 2)[0])
 
-    def _mixed(self, soft_targets):
-        """The classes and their target probabilities: the teachers' share, plus the smoothed
-        label's share for the first class, which is the label.
+    def _target_distribution(self, soft_targets):
+        """Returns the classes of the target distribution and their probabilities.
+
+        Each class has the teachers' probability times `teacher_weight`. The first class is the
+        label, which has the share of the smoothed label, too.
         """
         ids, probabilities = soft_targets
         shares = self.teacher_weight * ops.cast(probabilities, "float32")
@@ -261,7 +264,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         return ids, ops.concatenate([shares[..., :1] + label_share, shares[..., 1:]], axis=-1)
 
     def of_projection(self, y_true, hidden, table, training=True, soft_targets=None):
-        """The same loss of the logits `hidden @ table.T`, without these logits.
+        """Returns the loss of the logits `hidden @ table.T` without computing these logits.
 
         See `kformer.models.loss_without_logits`.
 
@@ -269,8 +272,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
             y_true: int tensor `[B, T]`. The labels.
             hidden: float tensor `[B, T, D]`. The hidden states before the projection.
             table: float tensor `[V, D]`. The projection.
-            training: bool, default True. Without it the loss has no gradient. With `consistency`
-                the rows are those of `in_training`.
+            training: bool, default True. Whether the loss has a gradient. If it has, and with
+                `consistency`, the rows are those of `in_training`.
             soft_targets: as for `in_training`.
 
         Returns:
@@ -286,22 +289,22 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
         weights = token_weights(y_true, self.pad_id)
         is_class = ops.less(y_true, table.shape[0])
         consistency = self.consistency if training else 0.0
-        soft_targets = None if soft_targets is None else self._mixed(soft_targets)
+        soft_targets = None if soft_targets is None else self._target_distribution(soft_targets)
         options = {"consistency": consistency, "soft_targets": soft_targets}
         options |= {"label_smoothing": self.label_smoothing, "training": training}
         sums = projected_crossentropy(hidden, table, y_true, weights, **options)
         is_valid = ops.all(ops.logical_or(is_class, ops.equal(weights, 0)))
         sums, count = sums + nan_unless(is_valid), ops.sum(weights)
-        fixed = ops.stop_gradient(sums)
-        return self._mean(sums[0], count), TokenSums(fixed[1], fixed[2], ops.stop_gradient(count))
+        values = ops.stop_gradient(sums)
+        return self._mean(sums[0], count), TokenSums(values[1], values[2], ops.stop_gradient(count))
 
     def of_alignment(self, attention, alignment):
-        """The cross-entropy of a head's attention with the aligned source tokens.
+        """Returns the cross-entropy of a head's attention with the aligned source tokens.
 
         Args:
             attention: float tensor `[B, T, S]`. Probabilities over the source tokens.
-            alignment: float tensor `[B, T, S]`. Rows that sum to 1, or to 0 for a token that is
-                aligned with none, which does not count.
+            alignment: float tensor `[B, T, S]`. For each target token a row that sums to 1, or to 0
+                if it is aligned with no source token; then it does not count.
 
         Returns:
             float32 scalar. The mean over the aligned target tokens; 0 if there are none.
@@ -312,7 +315,8 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
 
     def _mean(self, total, count):
         # Replicas have different numbers of real tokens, so a mean of their means would weight
-        # tokens differently. TensorFlow adds the replicas' gradients, and so the replicas' losses.
+        # tokens differently. TensorFlow adds the replicas' gradients, so each replica divides by
+        # the count of all.
         return ops.divide_no_nan(total, sum_over_replicas(count))
 
     def get_config(self):

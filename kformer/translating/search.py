@@ -41,7 +41,7 @@ class TextSearch:
     def __call__(
         self, texts, constraints, options, batch_size, batch_tokens, first_index=0, progress=None
     ):
-        # Compiled once for all options of one `compiled_part`.
+        # One compiled searcher serves all options that have the same `compiled_part`.
         part, model = options.compiled_part, self.model
         searcher = self.searchers.get_or_make(part, lambda: Searcher(model, part, self._fast_ops))
         rows, truncated = self.source_rows(texts, options)
@@ -58,8 +58,8 @@ class TextSearch:
                 limits = constraints.limits(batch, [lengths[i] for i in batch], options)
                 searcher.joins = self._joins
             source_ids = pad_rows([rows[i] for i in batch], model.pad_id)
-            found = searcher(source_ids, numbers, options, limits, row_constraints)
-            for i, *hypotheses in zip(batch, found.ids, found.scores, found.ranks, strict=True):
+            result = searcher(source_ids, numbers, options, limits, row_constraints)
+            for i, *hypotheses in zip(batch, result.ids, result.scores, result.ranks, strict=True):
                 best = hypotheses_of(self.tokenizer, model.pad_id, *hypotheses)
                 results[i] = Translation(best, truncated[i])
             done += len(batch)

@@ -30,20 +30,21 @@ class Translator:
     Args:
         model: `kformer.Transformer`, or a `kformer.models.Ensemble` of several.
         tokenizer: `kformer.Tokenizer`, the one that the model was trained with.
-        options: `kformer.decoding.SearchOptions`, default `None`. The options of calls that do not
-            change them; `None` for a beam of 4.
-        config: dict of JSON values, default `None`. What `save` writes beside the model, such as
-            how it was trained.
+        options: `kformer.decoding.SearchOptions`, default `None`. The search options, which a call
+            may change for itself; `None` for a beam of 4.
+        config: dict of JSON values, default `None`. Facts that `save` writes beside the model, such
+            as how it was trained.
         dtype: str, default `None`. The type in which TensorFlow and PyTorch multiply matrices:
             "bfloat16" or "int8". The matrices are rounded once: after a change of the model's
-            weights, make a new translator. `None` or "float32" for the weights themselves, which
-            `score` and `attention` always use.
+            weights, make a new translator. With `None` or "float32" the weights themselves are
+            multiplied, as `score` and `attention` always do.
 
     Call arguments:
         texts: list of str, or one str. For one str, `terms` and `forbidden_terms` are its terms,
             and `prefixes` its prefix.
         alignment, confidence: bool, default `False`. Whether to return the words of the
-            translation, too, aligned with those of the text and with the model's confidence.
+            translation, too, with the words of the text that they are aligned with, and with the
+            model's confidence in them.
         **arguments: those of `translate`, such as `beam_size=1`.
 
     Returns:
@@ -66,9 +67,9 @@ class Translator:
     def __init__(self, model, tokenizer: Tokenizer, options=None, config=None, dtype=None):
         mistakes = []
         for name in ("vocabulary_size", "target_vocabulary_size"):
-            if (size := getattr(tokenizer, name)) > (most := getattr(model, name)):
+            if (size := getattr(tokenizer, name)) > (limit := getattr(model, name)):
                 side = "target" if name.startswith("target") else "source"
-                mistakes.append(f"has {size} {side} tokens, but the model only {most}")
+                mistakes.append(f"has {size} {side} tokens, but the model only {limit}")
         for name in ("pad_id", "end_id"):
             if (token := getattr(tokenizer, name)) != (expected := getattr(model, name)):
                 mistakes.append(f"has the {name} {token}, but the model {expected}")
@@ -95,7 +96,7 @@ class Translator:
         return translation.html_table([(type(self).__name__, ""), *self._facts().items()])
 
     def _facts(self):
-        """What is shown of the translator: a dict of str."""
+        """Returns the facts that `repr` shows: a dict of str to str."""
         options, facts = self.options, {}
         codes = self.tokenizer.source_language, self.tokenizer.target_language
         if self.tokenizer.languages:
@@ -155,16 +156,18 @@ class Translator:
             texts: list of str.
             terms: list with a list for each text, default `None`. The terms that its translation
                 must contain: each a str, or a tuple of forms, one of which is enough, such as
-                `("Hund", "Hunde")`. Terms need a beam, and raise a limit below `max_length`.
+                `("Hund", "Hunde")`. Terms need a beam. Where the limit of a translation is below
+                `max_length`, its terms raise the limit.
             forbidden_terms: list with a list of str for each text, default `None`. The terms that
                 its translation must not contain, unless `terms` has them.
-            prefixes: list of str, default `None`. How each translation begins. A prefix does not
+            prefixes: list of str, default `None`. The beginning of each translation. It does not
                 count in scores.
-            alternatives: int, default `None`. The number of translations of each text. They differ
-                in the first token after the prefix: the most probable tokens there, best first.
-            mbr: int, default `None`. Minimum Bayes risk decoding: of `mbr` samples of each text the
-                one that is most like the others by chrF, which becomes its `rank`. It uses the
-                options of sampling and `n_best`, not `beam_size`.
+            alternatives: int, default `None`. The number of translations of each text. Each has
+                another first token after the prefix: these are the most probable ones, best first.
+            mbr: int, default `None`. The number of samples of each text for minimum Bayes risk
+                decoding. It returns the sample that is most similar to the others by chrF, and the
+                similarity as its `rank`. It uses the options of sampling and `n_best`, not
+                `beam_size`.
             batch_size: int, default 64. The most sentences that are searched at once.
             batch_tokens: int, default 4096. The most source tokens that are searched at once,
                 padding included; `None` for any number. It bounds the memory for long sentences.
@@ -217,9 +220,10 @@ class Translator:
             text: str, or bytes as they stand in a file.
             format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"po"` or
                 `"lines"`.
-            glossary: `kformer.documents.Glossary`, default `None`. How terms are translated.
+            glossary: `kformer.documents.Glossary`, default `None`. Terms and their translations.
             source_language: str, default `None`. The code of the document's language.
-            target_language: str, default `None`. The code that the document is marked with.
+            target_language: str, default `None`. The language code that is written into the
+                document.
             **options: those of `translate`, such as `beam_size`.
 
         Returns:
@@ -268,9 +272,9 @@ class Translator:
     def align(self, sources, targets, *, batch_size=32, progress=None) -> list[list]:
         """Returns which source word each word of given translations came from.
 
-        It reads the cross-attention that `calibrate` chose, or else the mean of the heads of the
-        last layer (of 4 layers and more, of the last but one). Words are what stands between
-        spaces, and each Chinese or Japanese character.
+        It reads the cross-attention that `calibrate` chose. Without that choice it reads the mean
+        over the heads of the last layer or, with 4 layers or more, of the last but one. A word is a
+        text between spaces, or one Chinese or Japanese character.
 
         Args:
             sources, targets: lists of str of one length.
@@ -324,9 +328,10 @@ class Translator:
             batch_size: int, default 32. The pairs that are read at once.
 
         Returns:
-            Dict: `confidence`, with `temperature`, `error_before` and `error`, the expected
-            calibration errors without and with it, and `tokens`; and, except for an ensemble,
-            `alignment`, with `layer`, `head`, `after` and `error`, its alignment error rate.
+            Dict of two dicts. `confidence` has `temperature`; `error_before` and `error`, the
+            expected calibration errors without and with that temperature; and `tokens`, the number
+            of tokens that were counted. `alignment` has `layer`, `head` and `after`, the chosen
+            attention, and `error`, its alignment error rate. An ensemble has no `alignment`.
 
         Raises:
             ValueError: as `score`; or there is no token, or not an alignment for each pair.
@@ -344,7 +349,7 @@ class Translator:
 
         Args:
             source: str.
-            target: str, default `None`. Its translation; `None` for the one that the search finds.
+            target: str, default `None`. The translation; `None` for the one that the search finds.
             **options: fields of `SearchOptions` for that search.
 
         Returns:
@@ -392,12 +397,12 @@ class Translator:
         return [annotated(text, *sides, *notes) for text, sides, *notes in rows]
 
     def shortlist(self, texts, size=None):
-        """Returns the tokens that occur in texts, for the option `shortlist`: a search computes no
-        others.
+        """Returns the tokens that occur in texts, as a value of the option `shortlist`.
 
-        It saves time where translations need only part of the vocabulary, such as those of one
-        domain, or the tokens of the training data. The tokens of single bytes are always included:
-        a vocabulary that has them can still write any text.
+        A search with a shortlist computes no other tokens. That saves time where translations need
+        only part of the vocabulary, such as the tokens of one domain or of the training data. The
+        tokens of single bytes are always included: a vocabulary that has them can still write any
+        text.
 
         Args:
             texts: iterable of str in the target language, such as an open text file.
@@ -448,7 +453,7 @@ class Translator:
             `Translator`.
 
         Raises:
-            FileNotFoundError, OSError, ValueError, ImportError: as that function.
+            FileNotFoundError, OSError, ValueError, ImportError: as `load_checkpoint`.
 
         Example:
         ```python
@@ -518,6 +523,7 @@ class Translator:
         return export(self, path, format, **options)
 
     def _check_single(self, what):
+        """Refuses an ensemble; `what` ends the message "An ensemble cannot be ..."."""
         if isinstance(self.model, Ensemble):
             raise ValueError(
                 f"An ensemble cannot be {what}: take one of its models, or train one to "
@@ -525,11 +531,13 @@ class Translator:
             )
 
     def for_languages(self, source=None, target=None) -> "Translator":
-        """Returns a translator for other languages of a multilingual model, which both share.
+        """Returns a translator for other languages of a multilingual model.
+
+        Both translators share the model.
 
         Args:
             source, target: str, default `None`. Codes among `tokenizer.languages`, such as
-                `"eng_Latn"`; `None` does not change a side.
+                `"eng_Latn"`; `None` keeps the language of that side.
 
         Returns:
             `Translator`.

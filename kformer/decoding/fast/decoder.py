@@ -29,11 +29,11 @@ from kformer.utils.checks import check_choice
 
 
 def backend_ops(dtype=None):
-    """`FastOps` of the backend in use.
+    """Returns the `FastOps` of the backend in use.
 
     Args:
-        dtype: str, default `None`. How they store and multiply matrices, one of
-            `kformer.decoding.fast.ops_stored.DTYPES`; `None` for the variables' own.
+        dtype: str, default `None`. The dtype in which they store and multiply matrices, one of
+            `kformer.decoding.fast.ops_stored.DTYPES`; `None` for the dtype of the variables.
     """
     if keras.backend.backend() == "tensorflow":
         return ops_stored.stored_ops(dtype)
@@ -44,7 +44,7 @@ def backend_ops(dtype=None):
 
 
 def ops_in(model, dtype):
-    """The operations that run a model with its matrices in another dtype.
+    """Returns the operations that run a model with its matrices in another dtype.
 
     Args:
         model: a `Transformer`, or an `Ensemble` of them.
@@ -75,7 +75,7 @@ def ops_in(model, dtype):
 
 
 def _why_no_int8(models):
-    """Why there are no int8 products, in words that end in a colon, or `None`."""
+    """Returns the reason why there are no int8 products, which ends in a colon, or `None`."""
     if keras.backend.backend() == "tensorflow":
         return None if ops_stored.has_int8_products() else ops_stored.NO_INT8_PRODUCTS
     devices = {weight.value.device.type for model in models for weight in model.weights} - {"cpu"}
@@ -93,8 +93,8 @@ class FastDecoder(Decoder):
 
     Args:
         model: a `Transformer` for which `why_not_fast` returns `None`.
-        ops: `FastOps`, default `None`. They may hold the weights in another form; `None` for the
-            backend's.
+        ops: `FastOps`, default `None`. The operations, which may store the weights in another
+            dtype; `None` for the backend's.
     """
 
     name = "fast"
@@ -124,34 +124,35 @@ class Encoded(NamedTuple):
 class FastCache(NamedTuple):
     """The decoder's state, carried from step to step."""
 
-    keys: Any  # of each layer, [R, N, T, H]
-    values: Any
-    cross: Any  # [2 layers, B, N, S, H]: of the source, as `arrange_source` returns it
-    bias: Any  # float [B, 1, 1, S]: added to the scores, very small at padding
-    # [steps, D], with rotary positions [steps, 2 H]: cosines and sines. A model without has (),
-    # which loops pass over, unlike None.
+    keys: Any  # tuple with [R, N, T, H] of each layer
+    values: Any  # tuple with [R, N, T, H] of each layer
+    # [2 layers, B, N, S, H]: keys and values of the source, as `arrange_source` returns them
+    cross: Any
+    bias: Any  # float [B, 1, 1, S], which is added to the scores: `MASKED` at padding, else 0
+    # Vectors [steps, D], or cosines and sines [steps, 2 H] of rotary positions. A model without
+    # positions has (), since loops carry no None.
     positions: Any
     projection: Any  # [D, V], or () if it is not carried
 
     def reorder(self, rows):
-        """The cache in which row i is what row `rows[i]` was; rows stay with their sentence."""
+        """Returns the cache with row i from the former row `rows[i]`, of the same sentence."""
         keys = tuple(take(array, rows) for array in self.keys)
         values = tuple(take(array, rows) for array in self.values)
         return self._replace(keys=keys, values=values)
 
     def select(self, sentences, rows):
-        """The cache of some sentences `[C]`, whose rows are `rows` `[R]`."""
+        """Returns the cache of the sentences `[C]` alone; their rows are `rows` `[R]`."""
         cross, bias = take(self.cross, sentences, axis=1), take(self.bias, sentences)
         return self.reorder(rows)._replace(cross=cross, bias=bias)
 
 
 class FastNetwork:
-    """Encoder, and decoder of one token per row at a time, of one search.
+    """The encoder and the decoder of one search; a step of the decoder takes one token per row.
 
     Args:
         model: a `Transformer` for which `why_not_fast` returns `None`.
         width: int. K, rows per sentence.
-        ops: `FastOps`, default `None`. `None` for the backend's.
+        ops: `FastOps`, default `None`. The operations; `None` for the backend's.
         shortlist: int array `[C]`, default `None`. The tokens whose logits are computed, in this
             order; `None` for all.
     """
@@ -162,11 +163,12 @@ class FastNetwork:
         self._width, self._pad_id, self._hidden_dim = width, model.pad_id, model.hidden_dim
         first = network.decoder_layers[0]
         self._normalize_first = first.normalize_first
-        self._heads = first.self_attention  # All have the same heads.
+        # All decoder layers have the same number and size of heads.
+        self._heads = first.self_attention
         self._network = network
 
     def encode(self, source_ids):
-        """`Encoded` for padded ids `[B, S]`."""
+        """Returns the `Encoded` of padded ids `[B, S]`."""
         fast, weights, mask = self._fast, self._weights, padding_mask(source_ids, self._pad_id)
         sentences, length = ops.shape(source_ids)
         # The first position is always computed, so that padding has a row to refer to.
@@ -188,7 +190,7 @@ class FastNetwork:
         return tokens._replace(rows=self._normalize(tokens.rows, weights.encoder_norm))
 
     def init_cache(self, encoded, steps):
-        """The cache before the first step.
+        """Returns the cache before the first step.
 
         Args:
             encoded: `Encoded`, from `encode`.
@@ -198,7 +200,7 @@ class FastNetwork:
             `FastCache`.
         """
         fast, mask = self._fast, encoded.mask
-        # An attention without any key returns the mean of the values; it must be zero.
+        # Attention to no key at all returns the mean of the values. These factors make it zero.
         is_source = ops.cast(ops.any(mask, axis=1), "float32")
         factors = ops.stack([is_source * self._heads.head_size**-0.5, is_source])
         factors = fast.reshape(factors, (2, -1, 1, 1, 1))
@@ -219,7 +221,7 @@ class FastNetwork:
         )
 
     def step(self, ids, cache, index):
-        """One token per row.
+        """Runs the decoder for one token per row.
 
         Args:
             ids: int32 tensor `[R]`. The tokens at position `index`.
@@ -260,7 +262,7 @@ class FastNetwork:
         return logits, cache._replace(keys=tuple(keys), values=tuple(values))
 
     def source_attention(self, source_ids, target_ids):
-        """The cross-attention of given translations.
+        """Computes the cross-attention of given translations.
 
         Args:
             source_ids: int32 `[B, S]`, padded.
@@ -268,8 +270,8 @@ class FastNetwork:
                 before the last one.
 
         Returns:
-            float32 `[B, layers, N, T, S]`, the probabilities of the cross-attention. K does not
-            count.
+            float32 `[B, layers, N, T, S]`, the probabilities of the cross-attention. `width` has no
+            effect on them.
         """
         fast, heads, encoded = self._fast, self._heads, self.encode(source_ids)
         sentences, length = ops.shape(target_ids)
@@ -298,13 +300,13 @@ class FastNetwork:
     # Embeddings and positions.
 
     def _embed(self, ids, weights, vectors):
-        """Embeddings `[..., D]` of ids, plus the vectors of their positions, if not `None`."""
+        """Returns embeddings `[..., D]` of ids, plus the `vectors` of their positions, if any."""
         x = self._fast.gather(weights.table, ids)
         x = x if weights.scale is None else x * weights.scale
         return self._normalize(x if vectors is None else x + vectors, weights.norm)
 
     def _positions(self, steps):
-        """`FastCache.positions` of at most `steps` tokens."""
+        """Returns `FastCache.positions` for at most `steps` tokens."""
         layer = self._network.target_positions or self._network.target_embedding
         if layer.position_encoding == "learned":
             return ops.convert_to_tensor(layer.position_embeddings)
@@ -314,7 +316,7 @@ class FastNetwork:
         return () if factors is None else ops.concatenate(factors, axis=-1)
 
     def _rotate(self, x, factors):
-        """Queries or keys `[..., H]`, rotated by rotary factors if there are any."""
+        """Rotates queries or keys `[..., H]` by rotary factors, if there are any."""
         if factors is None:
             return x
         cosines, sines = factors
@@ -326,11 +328,11 @@ class FastNetwork:
         return x if norm is None else self._fast.layer_norm(x, *norm)
 
     def _sublayer_input(self, weights, x):
-        """The input of a sub-layer."""
+        """Returns the input of a sub-layer, which pre-norm normalises."""
         return self._fast.layer_norm(x, *weights.norm) if self._normalize_first else x
 
     def _add(self, weights, x, output):
-        """The residual connection after a sub-layer."""
+        """Adds the output of a sub-layer to the residual stream, which post-norm normalises."""
         x = x + output
         return x if self._normalize_first else self._fast.layer_norm(x, *weights.norm)
 
@@ -341,7 +343,7 @@ class FastNetwork:
         return self._add(weights, x, self._fast.product(hidden, *weights.output, is_positive))
 
     def _attend_self(self, weights, tokens, heads, factors, bias, computed=None):
-        """A self-attention sub-layer of whole sentences, whose input is `tokens.rows`."""
+        """Runs a self-attention sub-layer on whole sentences, whose rows are `tokens.rows`."""
         inputs = tokens._replace(rows=self._sublayer_input(weights, tokens.rows))
         projected = self._by_head(inputs, weights.inputs, 3, heads)
         query, key, value = self._fast.unstack(projected, 3)
@@ -349,8 +351,9 @@ class FastNetwork:
         return self._attend(weights, tokens.rows, query, key, value, bias, computed)
 
     def _attend(self, weights, x, query, key, value, bias, computed=None):
-        """An attention sub-layer after its heads' queries, keys and values `[B, N, T, H]`; of rows
-        `computed` `[P]` alone, or all.
+        """Runs an attention sub-layer from its queries, keys and values `[B, N, T, H]` on.
+
+        With `computed` `[P]` only these rows go on.
         """
         fast, (_, heads, _, size) = self._fast, query.shape
         context = fast.transpose(fast.attend(query, key, value, size**-0.5, bias), (0, 2, 1, 3))
@@ -359,7 +362,7 @@ class FastNetwork:
         return self._add(weights, x, fast.product(rows, *weights.output))
 
     def _by_head(self, encoded, linear, parts, heads):
-        """Source tokens, projected to queries, keys or values: `[parts, B, N, S, H]`.
+        """Projects tokens to queries, keys or values: `[parts, B, N, S, H]`.
 
         The values at padding are meaningless but finite.
         """
@@ -370,13 +373,13 @@ class FastNetwork:
         return fast.transpose(fast.reshape(projected, shape), (2, 0, 3, 1, 4))
 
     def _bias(self, mask):
-        """What is added to scores `[B, N, T, S]`, `[B, 1, 1, S]`."""
+        """Returns the bias `[B, 1, 1, S]` that hides padding in scores `[B, N, T, S]`."""
         shape = (ops.shape(mask)[0], 1, 1, ops.shape(mask)[1])
         return self._fast.reshape(ops.where(mask, 0.0, MASKED), shape)
 
 
 def _rotary_factors(attention, length):
-    """Cosines and sines `[length, H]` of rotary positions; `None` without them."""
+    """Returns cosines and sines `[length, H]` of rotary positions; `None` without them."""
     if attention.rotary is None:
         return None
     positions = ops.arange(length, dtype="int32")
