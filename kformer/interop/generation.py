@@ -79,16 +79,19 @@ def search_options(generation, config, model, where="generation_config.json"):
     first = settings.ids("forced_bos_token_id")
     if len(first) > 1:
         left_out["forced_bos_token_id"] = f"forced_bos_token_id={first}"
+    hypotheses = _hypotheses(settings, left_out)
+    lengths = _lengths(settings, model, ends == [model.end_id])
+    forbidden = _forbidden(settings, model, left_out)
     try:
         with command_line_names(False):
             options = SearchOptions(
                 mode="huggingface",
-                **_hypotheses(settings, left_out),
-                **_lengths(settings, model, ends == [model.end_id]),
+                **hypotheses,
+                **lengths,
                 length_penalty=settings.get("length_penalty", 1.0),
                 early_stopping=settings.get("early_stopping", False),
                 forced_end=ends == [model.end_id],
-                forbidden_ids=tuple(sorted(_forbidden(settings, model, left_out))),
+                forbidden_ids=tuple(sorted(forbidden)),
                 renormalize=bool(settings.get("renormalize_logits", False)),
                 prefix_ids=tuple(first[:1]),
                 repetition_penalty=settings.get("repetition_penalty", 1.0),

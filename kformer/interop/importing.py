@@ -94,8 +94,11 @@ def load_checkpoint(
                 f"config.json but {theirs} in the tokenizer's files; they are not of one model."
             )
     arguments = settle_tables(arguments, weights)
-    with command_line_names(False):  # They are settings of the file.
-        model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
+    try:
+        with command_line_names(False):  # They are settings of the file.
+            model = Transformer(**{**arguments, "start_id": tokenizer.start_id}, dtype=dtype)
+    except ValueError as error:
+        raise ValueError(f"{folder.path / 'config.json'}: {error}") from None
     where = str(folder.path / f"{'' if generation is None else 'generation_'}config.json")
     options, left_out = search_options(generation, folder.config, model, where)
     check_followed(left_out, ignore, where)

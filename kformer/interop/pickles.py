@@ -33,7 +33,7 @@ def open_pickle(path):
         ValueError: the file is damaged, holds other things than tensors, or a tensor has more
             numbers than the file stores for it.
     """
-    check_extra(f"Reading {path}", "torch", ("torch",))
+    check_extra(f"Reading {path}, without a model.safetensors beside it,", "torch", ("torch",))
     import torch
 
     try:

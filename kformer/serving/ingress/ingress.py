@@ -82,7 +82,9 @@ class Ingress:
             raise
         except Exception as error:
             _logger.exception("a request failed")
-            raise interface.ModelFailed from error
+            failure = interface.ModelFailed()
+            failure.model = model
+            raise failure from error
         if not is_part:
             self.metrics.answered(protocol, model, reply.version, len(request.texts), start)
         return reply
