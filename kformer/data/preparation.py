@@ -308,6 +308,6 @@ def prepared_name(source, target, tokenizer, max_length):
     with tempfile.TemporaryDirectory() as folder:
         saved = pathlib.Path(folder) / "tokenizer"
         tokenizer.save(saved)
-        for path in sorted(saved.iterdir()):
-            digest.update(f"file {path.name}".encode() + path.read_bytes())
+        for path in sorted(path for path in saved.rglob("*") if path.is_file()):
+            digest.update(f"file {path.relative_to(saved)}".encode() + path.read_bytes())
     return f"pairs-{digest.hexdigest()[:32]}"

@@ -119,7 +119,7 @@ def distill(
         # A teacher that samples again must not use the same random numbers again.
         first = {"first_index": before} if options.get("sampling") else {}
         advance = progress and (lambda done: progress(before + done))
-        results = teacher.translate(texts, progress=advance, **options, **first)
+        results = teacher.translate(texts, progress=advance, **{**options, **first})
         translations = []
         for index, result in enumerate(results):
             text = result.text

@@ -77,6 +77,10 @@ def paper_recipe(
     check_whole("accumulation_steps", accumulation_steps)
     if learning_rate is None:
         hidden_dim = getattr(model_or_hidden_dim, "hidden_dim", model_or_hidden_dim)
+        if isinstance(hidden_dim, keras.Model):
+            raise ValueError(
+                f"{hidden_dim!r} has no attribute hidden_dim: give the size, or a learning_rate."
+            )
         options = {"warmup_steps": warmup_steps, "batches_per_update": accumulation_steps}
         learning_rate = WarmupInverseSqrt(hidden_dim, scale=scale, **options)
     elif not isinstance(learning_rate, keras.optimizers.schedules.LearningRateSchedule):

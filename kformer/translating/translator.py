@@ -117,7 +117,7 @@ class Translator:
                 arguments[name] = [arguments[name]]
         annotations = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
         texts = [texts] if is_one else check_texts(texts)
-        has_lists = arguments.get("n_best", self.options.n_best) > 1
+        has_lists = arguments.get("n_best", self.options.n_best) != 1
         has_lists = has_lists or arguments.get("alternatives") is not None
         if has_lists and any(annotations.values()):
             raise ValueError(

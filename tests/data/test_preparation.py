@@ -372,8 +372,8 @@ def test_offsets_that_do_not_rise_are_refused(toy, tmp_path):
             PreparedCorpus.load(tmp_path / "pairs")
 
 
-def test_cached_data_is_found_by_any_version(tmp_path):
-    """By the name of its folder, which a checkpoint names, too."""
+def test_the_name_of_cached_data_is_that_of_its_content(tmp_path):
+    """A later version finds it by this name, and a checkpoint has the name, too."""
     tokenizer = Tokenizer.load(pathlib.Path(__file__).parents[1] / "frozen_run" / "tokenizer")
     corpus = prepare_cached(["one two", "three"], ["eins zwei", "drei"], tokenizer, tmp_path)
     assert corpus.folder.name == "pairs-3714d37cdb61e1485416b93d594cc6ae"

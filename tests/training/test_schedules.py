@@ -106,6 +106,8 @@ def test_the_recipe_takes_the_models_size_or_a_rate(tiny_transformer):
         True,
         0.5,
     )
+    with pytest.raises(ValueError, match="no attribute hidden_dim: give the size"):
+        paper_recipe(keras.Sequential())
     assert paper_recipe(None, learning_rate=1e-3)["optimizer"].get_config()[
         "learning_rate"
     ] == pytest.approx(1e-3)

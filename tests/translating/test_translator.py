@@ -162,6 +162,8 @@ def test_sampling_depends_on_seed_and_index_alone(translator):
         (lambda t: t(["text"], beam=3), "beam"),
         (lambda t: t(["text"], beam_size=0), "beam_size"),
         (lambda t: t(["text"], beam_size=2, n_best=3), "n_best"),
+        (lambda t: t(["text"], n_best="3"), "n_best must be a whole number"),
+        (lambda t: type(t).load(FROZEN, dtype=""), "The dtype of a translation"),
         (
             lambda t: t(["text"], batch_tokens=0),
             "batch_tokens must be a whole number of at least 1",

@@ -58,8 +58,10 @@ def ops_in(model, dtype):
         RuntimeError: this build of TensorFlow or PyTorch has no int8 products, or PyTorch has the
             weights on another device than the CPU.
     """
-    check_choice("The dtype of a translation", dtype or "float32", ops_stored.DTYPES)
-    if dtype in (None, "float32"):
+    if dtype is None:
+        return None
+    check_choice("The dtype of a translation", dtype, ops_stored.DTYPES)
+    if dtype == "float32":
         return None
     models = getattr(model, "models", [model])
     for each in models:
