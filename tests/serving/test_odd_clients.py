@@ -155,3 +155,26 @@ def test_space_around_a_header_is_none_of_its_value(ask):
     spaced = {"Content_Length": f"  {len(body)} ", "Host": " localhost\t "}
     status, _, content = ask(request("POST", PREDICT, body, **spaced, Content_Encoding="identity "))
     assert status == 200 and b"ONE" in content
+
+
+@pytest.mark.parametrize("offer", ["h2c", "websocket", "TLS/1.0, h2c"])
+def test_an_offer_of_another_protocol_loses_no_body(ask, here, offer):
+    """Java's client and `curl --http2` offer HTTP/2 with each request."""
+    body = json.dumps({"instances": ["one" * 30_000]})
+    headers = {"Upgrade": offer, "HTTP2_Settings": "AAMAAABkAAQA"}
+    headers["Connection"] = "Upgrade, HTTP2-Settings"
+    whole = request("POST", PREDICT, body, **headers)
+    for cut in (len(whole), 9, whole.index("\r\n\r\n") + 2, whole.index("\r\n\r\n") + 4, -1):
+        status, _, content = ask(whole[:cut], whole[cut:])
+        assert status == 200 and b"ONEONE" in content
+    chunks = f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
+    head = request("POST", PREDICT, **headers, Content_Length="", Transfer_Encoding="chunked")
+    assert ask(head, chunks)[0] == 200
+    # The next request of the connection is read as always, and a tunnel is nothing to read.
+    last = request("GET", "/absent", Connection="close")
+    content = whole + request("GET", "/v2", **headers) + last
+    with socket.create_connection(("127.0.0.1", here.port), 20) as connection:
+        connection.sendall(content.encode())
+        answers = connection.makefile("rb").read()
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"200", b"404"]
+    assert ask("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n")[0] in (400, 404)

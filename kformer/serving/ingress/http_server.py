@@ -3,13 +3,33 @@
 Only a server imports this module, since it needs uvicorn and httptools."""
 
 import contextlib
-import math
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # Limits of the time and the bytes of a request's head.
 _SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
+
+
+class _Parser(httptools.HttpRequestParser):
+    """A parser that reads a request without its offer of another protocol, such as h2c.
+
+    httptools' own loses the body of such a request.
+    """
+
+    def __init__(self, connection):
+        super().__init__(connection)
+        self.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn's.
+        self._connection = connection
+
+    def feed_data(self, data):
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self.get_method() == b"CONNECT":
+                raise
+            self._connection.read_again(data[upgrade.args[0] :])
 
 
 class _Connection(HttpToolsProtocol):
@@ -21,6 +41,20 @@ class _Connection(HttpToolsProtocol):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self._closing, self._head_bytes = None, 0
+        self.parser = _Parser(self)
+
+    def read_again(self, body):
+        """Reads a request again without the offer, and what came behind its head."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        head = [method, b" ", self.url, b" HTTP/", version, b"\r\n"]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(token for token in tokens if token.lower() != b"upgrade")
+            if name != b"upgrade":
+                head += [name, b": ", value, b"\r\n"]
+        self.parser = _Parser(self)
+        self.parser.feed_data(b"".join([*head, b"\r\n", body]))
 
     def _expect_head(self):
         is_answered = self.cycle is None or self.cycle.response_complete
@@ -52,8 +86,13 @@ class _Connection(HttpToolsProtocol):
         super().on_header(name, value.strip(b" \t"))  # Space around a value is none of it.
 
     def on_headers_complete(self):
-        self._has_head()
-        super().on_headers_complete()
+        if not self.parser.should_upgrade():  # Else it is read again.
+            self._has_head()
+            super().on_headers_complete()
+
+    def on_message_complete(self):
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def on_body(self, body):
         self._head_bytes = 0
