@@ -233,6 +233,19 @@ def test_a_message_that_cannot_be_read(channel):
     assert error.value.code().name == "INVALID_ARGUMENT"
 
 
+def test_health_in_grpc(channel, server, monkeypatch):
+    """The protocol of Kubernetes' probe: a name in field 1, and 1 for "serving" in field 1."""
+    check = channel.unary_unary("/grpc.health.v1.Health/Check")
+    name = b"tensorflow.serving.PredictionService"
+    asked = b"\x0a" + bytes([len(name)]) + name
+    assert check(b"", timeout=60) == check(asked, timeout=60) == b"\x08\x01"
+    with pytest.raises(grpc.RpcError) as error:
+        check(b"\x0a\x02no", timeout=60)
+    assert error.value.code().name == "NOT_FOUND"
+    monkeypatch.setattr(server.server.ingress, "is_started", False)
+    assert check(b"", timeout=60) == b"\x08\x02"
+
+
 # ---- Open Inference ----
 
 

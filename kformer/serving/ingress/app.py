@@ -105,6 +105,8 @@ class _Guard:
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        # A redirect would name http behind a proxy that has TLS.
+        scope["path"] = scope["path"].rstrip("/") or "/"
         try:
             self._check(scope)
         except ServingError as error:

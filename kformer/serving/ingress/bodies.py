@@ -26,6 +26,8 @@ def post_route(path, ingress, answer):
     """
 
     async def handler(request):
+        if request.method != "POST":
+            raise HTTPException(405, "This path takes POST.", {"allow": "POST"})
         content = await _body(request, ingress.settings.max_body_bytes)
         task = asyncio.ensure_future(answer(request, content))
         departure = asyncio.ensure_future(_departure(request))
@@ -39,7 +41,8 @@ def post_route(path, ingress, answer):
             departure.cancel()
             await asyncio.gather(task, departure, return_exceptions=True)
 
-    return Route(path, handler, methods=["POST"])
+    # Another path may match, too: `M:predict` could be a model's name.
+    return Route(path, handler, methods=["POST", "GET"])
 
 
 async def _departure(request):
@@ -83,7 +86,9 @@ def parse_json(content):
         raise InvalidRequest("The JSON is nested too deep.") from None
     except (ValueError, UnicodeError) as error:
         # The error's own message is about positions and signs, never about texts.
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it is not UTF-8 JSON"
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else "it is not UTF-8"
+        if not isinstance(error, json.JSONDecodeError | UnicodeError):
+            reason = "a number has over 4,300 digits"
         raise InvalidRequest(f"The body is not JSON: {reason}.") from None
     require(isinstance(value, dict), "The body must be a JSON object.")
     return value

@@ -11,6 +11,7 @@ import grpc.aio
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
@@ -20,6 +21,8 @@ from kformer.serving.ingress.ingress import Protocol
 from kformer.serving.interface import DEFAULT_SIGNATURE, ServingError, require
 
 _PROTOCOL = "grpc"
+# Of the protocol of health checks, whose messages have one field each, as the wrappers have.
+_HEALTH, _IS_SERVING, _IS_NOT_SERVING = "grpc.health.v1.Health", 1, 2
 _STATES = {"LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
 _logger = logging.getLogger(__name__)
 
@@ -41,19 +44,23 @@ def make_server(ingress):
         interceptors=[service],
     )
     services = {
-        "PredictionService": {
+        _HEALTH: {"Check": (service.health, StringValue)},
+        "tensorflow.serving.PredictionService": {
             "Predict": (service.predict, PredictRequest),
             "GetModelMetadata": (service.metadata, metadata_pb2.GetModelMetadataRequest),
         },
-        "ModelService": {"GetModelStatus": (service.status, status_pb2.GetModelStatusRequest)},
+        "tensorflow.serving.ModelService": {
+            "GetModelStatus": (service.status, status_pb2.GetModelStatusRequest)
+        },
     }
+    service.names = ("", *services)
     for name, methods in services.items():
         # Messages come as bytes: one that cannot be read is the client's error, not the server's.
         handlers = {
             key: grpc.unary_unary_rpc_method_handler(service.guarded(*method))
             for key, method in methods.items()
         }
-        handler = grpc.method_handlers_generic_handler(f"tensorflow.serving.{name}", handlers)
+        handler = grpc.method_handlers_generic_handler(name, handlers)
         server.add_generic_rpc_handlers((handler,))
     return server
 
@@ -61,6 +68,8 @@ def make_server(ingress):
 class _Service(Protocol, grpc.aio.ServerInterceptor):
     async def intercept_service(self, continuation, details):
         """Checks the key of each call, before its message is read."""
+        if details.method.startswith(f"/{_HEALTH}/"):
+            return await continuation(details)
         metadata = dict(details.invocation_metadata or ())
         try:
             self.ingress.keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
@@ -100,6 +109,11 @@ class _Service(Protocol, grpc.aio.ServerInterceptor):
             seconds = str(math.ceil(error.retry_after))
             context.set_trailing_metadata((("retry-after", seconds),))
         await context.abort(getattr(grpc.StatusCode, error.codes[1]), str(error))
+
+    async def health(self, message, context):
+        known = f"There is no such service, but {', '.join(self.names[1:])}."
+        require(message.value in self.names, known, interface.UnknownModel)
+        return Int32Value(value=_IS_SERVING if self.ingress.is_ready else _IS_NOT_SERVING)
 
     async def predict(self, message, context):
         name, version = _model_of(message.model_spec)

@@ -18,6 +18,8 @@ _PROTOCOL = "open_inference"
 _TYPES = {"string": "BYTES", "float32": "FP32", "bool": "BOOL", "int32": "INT32"}
 _HEADER_LENGTH = "inference-header-content-length"
 _SIGNATURE = "signature_name"
+# Of Triton's extensions: an answer without them would be another one than was asked for.
+_UNSUPPORTED = ("sequence_id", "classification", "class_count")
 
 
 def routes(ingress):
@@ -98,6 +100,8 @@ def _split(content, header_length):
 def _parameters(value):
     parameters = value.get("parameters", {})
     require(isinstance(parameters, dict), "parameters must be an object.")
+    for name in _UNSUPPORTED:
+        require(not parameters.get(name), f"This server has no {name}: leave it out.")
     return parameters
 
 
