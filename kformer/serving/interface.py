@@ -8,6 +8,8 @@ import collections
 import dataclasses
 import time
 
+from kformer_options.wording import shown
+
 DEFAULT_SIGNATURE = "serving_default"
 # States of a version, in the words of TensorFlow Serving.
 LOADING, AVAILABLE, UNLOADING, END = "LOADING", "AVAILABLE", "UNLOADING", "END"
@@ -130,7 +132,8 @@ class ModelVersion:
         Raises:
             UnknownSignature: the version has no such signature.
         """
-        message = f"The model has no signature of that name, but {', '.join(self.signatures)}."
+        names = ", ".join(self.signatures)
+        message = f"The model has no signature of that name, {shown(name)}, but {names}."
         require(name in self.signatures, message, UnknownSignature)
         return self.signatures[name]
 
@@ -305,13 +308,12 @@ class Engine:
             UnknownModel: it is not served.
             NotReady: no version is available yet.
         """
-        versions = self.models().get(model)
-        require(versions is not None, f"There is no model {model!r}.", UnknownModel)
-        for one in versions:
-            if one.state == AVAILABLE and version in (None, one.version):
+        available = [one for one in self.versions(model) if one.state == AVAILABLE]
+        for one in available:
+            if version in (None, one.version):
                 return one
         if version is not None:
-            raise UnknownModel(f"Version {version} of the model {model!r} is not served.")
+            raise _unknown_version(model, version, available)
         raise NotReady(f"The model {model!r} is not ready yet.")
 
     def versions(self, model, version=None):
@@ -324,11 +326,13 @@ class Engine:
         Raises:
             UnknownModel: there is none.
         """
-        versions = self.models().get(model, ())
-        shown = [one for one in versions if version in (None, one.version)]
-        message = "There is no such model, or this version of it is not served."
-        require(shown, message, UnknownModel)
-        return shown
+        models = self.models()
+        message = f"There is no model {shown(model)}, but {', '.join(models)}."
+        require(model in models, message, UnknownModel)
+        versions = [one for one in models[model] if version in (None, one.version)]
+        if version is not None and not versions:
+            raise _unknown_version(model, version, models[model])
+        return versions
 
     async def stats(self):
         """A list of `ModelStats`, one for each version that has been served."""
@@ -342,3 +346,8 @@ class Engine:
 
     async def close(self):
         """Ends threads and processes, and frees the models."""
+
+
+def _unknown_version(model, version, versions):
+    numbers = ", ".join(str(one.version) for one in versions) or "none yet"
+    return UnknownModel(f"The model {model!r} has no version {version} here, but {numbers}.")

@@ -120,7 +120,8 @@ class Ingress:
         if name is None or name == "":
             return None
         is_known = isinstance(name, str) and name in self.glossaries
-        require(is_known, "There is no glossary of that name.")
+        names = ", ".join(self.glossaries) or "none"
+        require(is_known, f"There is no glossary of that name, but {names}.")
         return self.glossaries[name]
 
     async def drain(self, seconds):

@@ -13,6 +13,7 @@ from kformer.serving.ingress.documents import Documents
 from kformer.serving.ingress.ingress import Protocol
 from kformer.serving.interface import InvalidRequest, Request, TooLarge, require
 from kformer.serving.languages import NAMES
+from kformer_options.wording import shown
 
 _PROTOCOL = "libretranslate"
 _MOST_FIELDS = 10_000
@@ -107,10 +108,14 @@ class _LibreTranslate(Protocol):
         are_codes = isinstance(source, str) and isinstance(target, str)
         require(are_codes, "source and target must be codes of languages, such as en and de.")
         require(source != "auto", "source must be a language: auto is not supported.")
+        names = {}
         for name, versions in self.engine.models().items():
-            if versions and versions[0].languages == (source, target):
-                return name
-        raise InvalidRequest("There is no model from the language of source to that of target.")
+            if versions and versions[0].languages:
+                names.setdefault(versions[0].languages, name)
+        pairs = ", ".join(map(" to ".join, names)) or "none of a pair of languages"
+        message = f"There is no model from {shown(source)} to {shown(target)}, but {pairs}."
+        require((source, target) in names, message)
+        return names[source, target]
 
 
 def _fields(request, content):
