@@ -185,9 +185,9 @@ class LocalEngine(interface.Engine):
             state=interface.AVAILABLE,
             signatures=served.signatures,
             search=served.metadata["search"],
-            dtype=served.metadata.get("dtype", ""),
+            dtype=served.metadata.get("dtype") or "",
             texts_per_second=served.texts_per_second,
-            example=str(served.metadata.get("config", {}).get("example", "")),
+            example=str((served.metadata.get("config") or {}).get("example", "")),
         )
         stats = self._stats.setdefault((model.name, number), ModelStats(model.name, number))
         self._versions[model.name][number] = _Version(served, info, self._settings, stats)

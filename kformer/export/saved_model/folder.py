@@ -7,13 +7,16 @@ import pathlib
 import re
 
 from kformer.utils.checks import check_whole
-from kformer.utils.files import check_format_version
+from kformer.utils.files import check_format_version, read_json
+from kformer_options.wording import shown
 
 METADATA_FILE = "assets.extra/kformer.json"
 GRAPH_FILE = "saved_model.pb"
 CHECKSUM = "graph_blake2b"
 FORMAT_VERSION = 1
 _VERSION = re.compile("[0-9]+")
+# The types of what readers use, where it is there.
+_TYPES = {"search": dict, "config": dict, "dtype": str, "max_source_length": int, CHECKSUM: str}
 
 
 def version_folder(path, version=None):
@@ -145,8 +148,8 @@ def read_metadata(folder):
             translate.
     """
     try:
-        metadata = dict(json.loads((folder / METADATA_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        metadata = read_json(folder / METADATA_FILE)
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"{folder} was not exported by kformer: it has no readable {METADATA_FILE}."
         ) from error
@@ -156,4 +159,18 @@ def read_metadata(folder):
             f"{folder} holds a {metadata.get('model')}, which translates nothing: load it with "
             "tf.saved_model.load."
         )
+    for name, kind in _TYPES.items():
+        value = metadata.get(name)
+        if not (value is None and name != "search" or type(value) is kind):
+            _raise_odd(folder, name, value)
+    n_best, most = metadata["search"].get("n_best"), metadata.get("max_source_length")
+    if type(n_best) is not int or n_best < 1:
+        _raise_odd(folder, "search.n_best", n_best)
+    if most is not None and most < 1:
+        _raise_odd(folder, "max_source_length", most)
     return metadata
+
+
+def _raise_odd(folder, name, value):
+    file = folder / METADATA_FILE
+    raise ValueError(f"{file}: {name} cannot be {shown(value)}: export the model again.")
