@@ -21,10 +21,13 @@ def keys_in(path):
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: a key is short or has other characters than ASCII, or there is none.
+        ValueError: a key is short or has other characters than ASCII, there is none, or the file
+            is too large.
     """
     with open(path, "rb") as file:
-        content = file.read(_MOST_BYTES)
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"{pathlib.Path(path)} has more than 1 MiB: is it the file of API keys?")
     lines = [line.strip() for line in content.removeprefix(codecs.BOM_UTF8).splitlines()]
     keys = [line for line in lines if line and not line.startswith(b"#")]
     if not keys:

@@ -9,6 +9,7 @@ import re
 
 from kformer.documents.glossary import Glossary
 from kformer.serving.versions import version_folders
+from kformer.utils.files import read_bytes
 from kformer_options.field import check_values, documented
 from kformer_options.installed import check_extra
 from kformer_options.key_file import keys_in
@@ -193,9 +194,11 @@ def read_config(path):
     import yaml
 
     path = pathlib.Path(path)
-    with open(path, "rb") as file:
-        content = file.read(_MOST_CONFIG_BYTES)
+    content = read_bytes(path, _MOST_CONFIG_BYTES, remedy="is it a configuration?")
     try:
+        # A few aliases of aliases stand for more values than a machine can hold.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content)):
+            raise ValueError("an alias such as *name is not read here, write its value out")
         values = yaml.safe_load(content)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error

@@ -220,3 +220,23 @@ def test_a_version_is_taken_when_it_stands_still(tmp_path):
     (folder / "2" / "saved_model.pb").write_bytes(b"another")
     watch.look()
     assert watch.forgotten() == [2] and watch.look()[0] == 2
+
+
+def test_aliases_of_a_configuration_are_refused(tmp_path):
+    """A few lines of them stand for more values than a machine can hold."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    for text in ("\n".join([*lines, "port: *a11"]), "a: &a {port: 1}\nb: {<<: [*a, *a]}"):
+        (tmp_path / "c.yaml").write_text(text)
+        with pytest.raises(ValueError, match="alias such as"):
+            read_config(tmp_path / "c.yaml")
+
+
+def test_files_that_are_too_large_are_not_cut(tmp_path):
+    """What stood behind the cut could be `api_keys`, or half of a key."""
+    (tmp_path / "c.yaml").write_text(f"port: 8501\n{'#' * 2**20}\napi_keys: keys\n")
+    with pytest.raises(ValueError, match="more than 1,048,576 bytes"):
+        read_config(tmp_path / "c.yaml")
+    (tmp_path / "keys").write_text("a-key-of-the-tests-0123\n" * 50_000)
+    with pytest.raises(ValueError, match="more than 1 MiB"):
+        keys_in(tmp_path / "keys")
