@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import dataclasses
+import errno
+import logging
 import os
 import pathlib
 import re
@@ -17,9 +19,13 @@ from kformer.serving.interface import AVAILABLE
 from kformer_options.child_process import sigterm_as_interruption
 from kformer_options.installed import check_server
 
-# The number of connections that wait to be accepted, and of errors that the event loop logs at once
-# when it runs out of files.
+# The number of connections that wait to be accepted, and of errors that the event loop has at once
+# when it runs out of files, of which one a minute is logged.
 BACKLOG = 100
+_SAME_ERROR_S = 60.0
+_logger = logging.getLogger(__name__)
+# The seconds for the last bytes of replies that were ready at the end of the drain.
+_LAST_BYTES_S = 0.5
 # After a signal the server still accepts requests for a moment, since some are on their way.
 _LINGER_S, _MOST_LINGER_S = 0.3, 2.0
 _SIGNALS_S = 0.2
@@ -136,12 +142,14 @@ class Server:
 
     Attributes:
         ingress: `Ingress`.
+        http: `uvicorn.Server`.
         grpc_port: int. The port of gRPC, or `None`.
     """
 
     def __init__(self, settings, sockets, report=print):
         self._settings, self._sockets, self._report = settings, sockets, report
-        self.ingress = self.grpc_port = self._ending = None
+        self.ingress = self.grpc_port = self.http = self._ending = None
+        self._silent_until = 0.0
 
     def end(self):
         """Begins the end of the server, as SIGTERM does."""
@@ -157,9 +165,10 @@ class Server:
         from kformer.serving.ingress.http_server import make_http_server
 
         self._ending = asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(self._log_error)
         engine = make_engine(self._settings)
         self.ingress = Ingress(engine, self._settings)
-        http = make_http_server(make_app(self.ingress), self._settings.drain_s, BACKLOG)
+        self.http = http = make_http_server(make_app(self.ingress), BACKLOG)
         serving = asyncio.create_task(http.serve(sockets=self._sockets))
         grpc_server, starting = None, asyncio.create_task(engine.start())
         ending = asyncio.create_task(self._ending.wait())
@@ -173,7 +182,9 @@ class Server:
                 await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()  # It raises what has ended HTTP.
-            await self._drain(engine, grpc_server)
+            end = time.monotonic() + self._settings.drain_s
+            await self._drain(engine, grpc_server, end)
+            http.config.timeout_graceful_shutdown = max(_LAST_BYTES_S, end - time.monotonic())
         finally:
             for task in (ending, starting):
                 task.cancel()
@@ -222,16 +233,24 @@ class Server:
             self._report(f"gRPC on {host}:{self.grpc_port}")
         self._report(f"Ready on http://{host}:{port}")
 
-    async def _drain(self, engine, grpc_server):
-        """Answers what is in flight, for a bounded time."""
+    def _log_error(self, loop, context):
+        """Logs an error of the event loop; that there are no more files at most once a minute."""
+        if getattr(context.get("exception"), "errno", None) not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif time.monotonic() >= self._silent_until:
+            self._silent_until = time.monotonic() + _SAME_ERROR_S
+            message = "the server has no more file descriptors, so clients wait: raise ulimit -n"
+            _logger.error(message)
+
+    async def _drain(self, engine, grpc_server, end):
+        """Answers what is in flight, until `end` of `time.monotonic()` at most."""
         if self.ingress.is_started:
             self.ingress.is_started = False  # No longer ready, but it still answers.
             await self._linger()
-        seconds = self._settings.drain_s
+        seconds = max(0.0, end - time.monotonic())
 
         async def drain_models():
             # Documents first: a model does not know one between two requests.
-            end = time.monotonic() + seconds
             await self.ingress.drain(seconds)
             await engine.drain(max(0.0, end - time.monotonic()))
 

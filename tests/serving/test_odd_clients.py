@@ -1,15 +1,18 @@
 """Clients of HTTP that nobody here wrote, as bytes: health probes, proxies, pages, and Java's."""
 
+import errno
 import json
 import re
 import socket
+import time
 
 import pytest
 
 from kformer.serving import run
+from kformer.serving.ingress import http_server
 from kformer.serving.interface import TensorInfo
 from kformer.serving.settings import ServerSettings
-from tests.serving.conftest import Here
+from tests.serving.conftest import Here, wait_until
 from tests.serving.page.engines import ToldEngine, version_of
 
 pytestmark = pytest.mark.any_backend
@@ -178,3 +181,122 @@ def test_an_offer_of_another_protocol_loses_no_body(ask, here, offer):
         answers = connection.makefile("rb").read()
     assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"200", b"404"]
     assert ask("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n")[0] in (400, 404)
+
+
+def test_a_path_that_takes_post_says_so(ask):
+    for path in (PREDICT, "/v1/models/en-zh/versions/1:predict", "/v2/models/en-zh/infer"):
+        status, headers, content = ask(request("GET", path))
+        assert status == 405 and headers["allow"] == "POST", path
+        assert "error" in json.loads(content)
+
+
+def test_a_number_of_many_digits_is_named(ask):
+    status, _, content = ask(request("POST", PREDICT, '{"instances": [%s]}' % ("1" * 5000)))
+    assert status == 400 and b"4,300 digits" in content
+
+
+def test_a_slash_at_the_end_is_no_redirect(ask):
+    """It would name http, also behind a proxy that has TLS."""
+    for path in ("/languages/", "/v2/health/live/", "/"):
+        assert ask(request("GET", path))[0] == 200, path
+
+
+@pytest.mark.parametrize("name", ["sequence_id", "classification"])
+def test_extensions_that_are_missing_are_named(ask, name):
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["one"]}
+    output = {"name": "score", "parameters": {name: 3}}
+    for body in ({"parameters": {name: 3}}, {"outputs": [output]}):
+        body = json.dumps({"inputs": [tensor], **body})
+        status, _, content = ask(request("POST", "/v2/models/en-zh/infer", body))
+        assert status == 400 and name in json.loads(content)["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "names"),
+    [
+        ("/v1/models/nope:predict", {"instances": ["a"]}, "'nope', but en-zh."),
+        ("/v1/models/en-zh/versions/7:predict", {"instances": ["a"]}, "version 7 here, but 1."),
+        (PREDICT, {"instances": ["a"], "signature_name": "no"}, "'no', but serving_default."),
+        ("/translate", {"q": "a", "source": "en", "target": "fr"}, "'fr', but en to zh."),
+        ("/translate", {"q": "a", "source": "en", "target": "zh", "glossary": "g"}, "but none."),
+    ],
+)
+def test_errors_name_what_there_is(ask, path, body, names):
+    error = json.loads(ask(request("POST", path, json.dumps(body)))[2])["error"]
+    assert error.endswith(names)
+    for path in ("/v1/models/nope", "/v2/models/nope"):
+        assert ask(request("GET", path))[2].endswith(b"'nope', but en-zh.\"}")
+
+
+def test_a_long_name_is_not_repeated(ask):
+    body = json.dumps({"instances": ["a"], "signature_name": "x" * 100_000})
+    for content in (
+        request("POST", PREDICT, body),
+        request("GET", f"/v1/models/{'x' * 50_000}"),
+        request("POST", "/translate", json.dumps({"q": "a", "source": "x" * 99_999, "target": ""})),
+    ):
+        status, _, content = ask(content)
+        assert status in (400, 404) and len(content) < 1000
+
+
+# ---- clients that do not read, and too many of them ----
+
+
+def stalled(here, engine, count=1):
+    """Connections that ask for much and read nothing of it."""
+    engine.answers["much"] = {"best": [("a" * 2 * 10**7, -1.0)]}
+    body = json.dumps({"instances": ["much"]})
+    connections = []
+    for _ in range(count):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", here.port))
+        connection.sendall(request("POST", PREDICT, body).encode())
+        connections.append(connection)
+    return connections
+
+
+def open_connections(here):
+    return len(here.server.http.server_state.connections)
+
+
+def test_a_client_that_reads_nothing_is_left(here, engine, monkeypatch):
+    monkeypatch.setattr(http_server, "_SECONDS_TO_READ", 0.5)
+    wait_until(lambda: open_connections(here) == 0, 20)
+    (connection,) = stalled(here, engine)
+    wait_until(lambda: open_connections(here) == 1, 20)
+    wait_until(lambda: open_connections(here) == 0, 20)
+    connection.close()
+
+
+def test_connections_are_bounded(here, ask, monkeypatch):
+    wait_until(lambda: open_connections(here) == 0, 20)
+    monkeypatch.setattr(here.server.http.config, "limit_connections", 3)
+    idle = [socket.create_connection(("127.0.0.1", here.port), 20) for _ in range(5)]
+    wait_until(lambda: open_connections(here) == 3, 20)
+    for connection in idle:
+        connection.close()
+    wait_until(lambda: open_connections(here) == 0, 20)
+    assert ask(request("GET", "/-/ready"))[0] == 200
+
+
+def test_a_lack_of_files_is_logged_once(here, caplog):
+    loop, error = here.server, OSError(errno.EMFILE, "Too many open files")
+    with caplog.at_level("ERROR"):
+        for _ in range(100):
+            loop._log_error(None, {"message": "socket.accept()", "exception": error})
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "ulimit -n" in caplog.text
+
+
+def test_the_end_waits_for_no_client_that_reads_nothing(engine, monkeypatch):
+    monkeypatch.setattr(run, "make_engine", lambda settings: engine)
+    server = Here(ServerSettings(["en-zh=path"], port=0, drain_s=1.0))
+    connections = stalled(server, engine, 3)
+    wait_until(lambda: len(server.server.http.server_state.connections) == 3, 20)
+    time.sleep(0.5)
+    start = time.monotonic()
+    server.end()
+    assert time.monotonic() - start < 2.2
+    for connection in connections:
+        connection.close()

@@ -10,6 +10,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # Limits of the time and the bytes of a request's head.
 _SECONDS_FOR_HEAD, _MOST_HEAD_BYTES = 10.0, 2**16
+# After so long without reading anything of its answers a client is left.
+_SECONDS_TO_READ = 30.0
+_MOST_CONNECTIONS = 10_000
 
 
 class _Parser(httptools.HttpRequestParser):
@@ -41,6 +44,7 @@ class _Connection(HttpToolsProtocol):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self._closing, self._head_bytes = None, 0
+        self._unread, self._read_at = 0, 0.0
         self.parser = _Parser(self)
 
     def read_again(self, body):
@@ -70,6 +74,17 @@ class _Connection(HttpToolsProtocol):
     def connection_made(self, transport):
         super().connection_made(transport)
         self._expect_head()
+        if len(self.connections) > self.config.limit_connections:
+            transport.abort()
+
+    def check_progress(self):
+        """Ends the connection of a client that has read nothing for some time."""
+        unread, now = self.transport.get_write_buffer_size(), self.loop.time()
+        if not unread or unread < self._unread or not self._unread:
+            self._read_at = now
+        self._unread = unread
+        if now - self._read_at > _SECONDS_TO_READ:
+            self.transport.abort()
 
     def connection_lost(self, exc):
         self._has_head()
@@ -105,17 +120,34 @@ class _Http(uvicorn.Server):
     def capture_signals(self):
         return contextlib.nullcontext()
 
+    async def on_tick(self, counter):
+        if counter % 10 == 0:  # Once a second.
+            for connection in list(self.server_state.connections):
+                connection.check_progress()
+        return await super().on_tick(counter)
 
-def make_http_server(app, drain_s, backlog):
+
+def _most_connections():
+    """The most connections at the same time: models and logs need descriptors of files, too."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return _MOST_CONNECTIONS
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_limited = files != resource.RLIM_INFINITY
+    return min(_MOST_CONNECTIONS, files * 3 // 4) if is_limited else _MOST_CONNECTIONS
+
+
+def make_http_server(app, backlog):
     """Makes the server.
 
     Args:
         app: ASGI application.
-        drain_s: float. Maximum number of seconds for the replies in flight at its end.
         backlog: int. Connections that wait to be accepted.
 
     Returns:
-        `uvicorn.Server`.
+        `uvicorn.Server`. The seconds for the replies in flight at its end are its
+        `config.timeout_graceful_shutdown`.
     """
     config = uvicorn.Config(
         app,
@@ -127,6 +159,7 @@ def make_http_server(app, drain_s, backlog):
         ws="none",
         http=_Connection,
         backlog=backlog,
-        timeout_graceful_shutdown=math.ceil(drain_s),
+        timeout_graceful_shutdown=1,
     )
+    config.limit_connections = _most_connections()
     return _Http(config)
