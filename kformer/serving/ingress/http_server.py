@@ -1,4 +1,4 @@
-"""The server of HTTP: uvicorn's, with limits on the head of a request.
+"""The server of HTTP: uvicorn's, with limits on heads of requests, connections, and idle clients.
 
 Only a server imports this module, since it needs uvicorn and httptools."""
 
@@ -31,7 +31,7 @@ class _Parser(httptools.HttpRequestParser):
             super().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self.get_method() == b"CONNECT":
-                raise
+                raise httptools.HttpParserError("There is no tunnel.") from None
             self._connection.read_again(data[upgrade.args[0] :])
 
 
