@@ -163,7 +163,7 @@ def test_space_around_a_header_is_none_of_its_value(ask):
 @pytest.mark.parametrize("offer", ["h2c", "websocket", "TLS/1.0, h2c"])
 def test_an_offer_of_another_protocol_loses_no_body(ask, here, offer):
     """Java's client and `curl --http2` offer HTTP/2 with each request."""
-    body = json.dumps({"instances": ["one" * 30_000]})
+    body = json.dumps({"instances": ["one" * 10_000] * 4})
     headers = {"Upgrade": offer, "HTTP2_Settings": "AAMAAABkAAQA"}
     headers["Connection"] = "Upgrade, HTTP2-Settings"
     whole = request("POST", PREDICT, body, **headers)

@@ -31,7 +31,7 @@ def test_right_metadata(tmp_path):
         ("config", [5, "x", []]),
         ("dtype", [5, [], {}]),
         ("graph_blake2b", [5, []]),
-        ("format_version", ["1", None, [], 2]),
+        ("format_version", ["1", None, []]),
     ],
 )
 def test_odd_metadata_is_refused(tmp_path, name, values):

@@ -28,13 +28,13 @@ class TestEngine(interface.Engine):
     __test__ = False
 
     def __init__(self, versions):
-        self.versions = versions
+        self.listed = versions
         self.requests = []
         self.dropped = 0
         self.before = None
 
     def models(self):
-        return {version.name: [version] for version in self.versions}
+        return {version.name: [version] for version in self.listed}
 
     async def run(self, request):
         self.requests.append(request)

@@ -42,8 +42,8 @@ def test_models(client):
 
 
 def test_a_model_that_is_not_ready_is_not_offered(engine, client, monkeypatch):
-    loading = [dataclasses.replace(one, state=interface.LOADING) for one in engine.versions]
-    monkeypatch.setattr(engine, "versions", loading)
+    loading = [dataclasses.replace(one, state=interface.LOADING) for one in engine.listed]
+    monkeypatch.setattr(engine, "listed", loading)
     assert client.get("/page/models").json()["models"] == []
     assert translate(client, "a").status_code == 503
 
@@ -62,10 +62,10 @@ def test_translations(client, engine):
 
 def test_a_version_that_takes_over_harms_no_request(client, engine, monkeypatch):
     """What is in flight is answered by the former version, which is gone by then."""
-    newer = [dataclasses.replace(one, version=one.version + 1) for one in engine.versions]
+    newer = [dataclasses.replace(one, version=one.version + 1) for one in engine.listed]
 
     async def take_over(request):
-        monkeypatch.setattr(engine, "versions", newer)
+        monkeypatch.setattr(engine, "listed", newer)
 
     engine.before = take_over
     reply = translate(client, "a")
