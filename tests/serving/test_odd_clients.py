@@ -232,7 +232,7 @@ def test_a_long_name_is_not_repeated(ask):
     body = json.dumps({"instances": ["a"], "signature_name": "x" * 100_000})
     for content in (
         request("POST", PREDICT, body),
-        request("GET", f"/v1/models/{'x' * 50_000}"),
+        request("POST", f"/v1/models/{'x' * 50_000}:predict", '{"instances": ["a"]}'),
         request("POST", "/translate", json.dumps({"q": "a", "source": "x" * 99_999, "target": ""})),
     ):
         status, _, content = ask(content)
