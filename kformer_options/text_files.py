@@ -72,7 +72,7 @@ def check_readable(texts, side, is_document=False):
 
 
 def check_rereadable(texts, side):
-    """Checks that `texts` can be read several times, once it is known that they are there.
+    """Checks that `texts` can be read several times, if they are there and no folder.
 
     Args:
         texts: path of a file, or an iterable of strings.
@@ -81,7 +81,8 @@ def check_rereadable(texts, side):
     Raises:
         ValueError: the path is that of a pipe or a device.
     """
-    if is_path(texts) and not os.path.isfile(texts) and os.path.exists(texts):
+    is_there = is_path(texts) and os.path.exists(texts)
+    if is_there and not os.path.isfile(texts) and not os.path.isdir(texts):
         raise ValueError(
             f"The {side} '{texts}' is a pipe, which can be read only once, and this needs it "
             "several times: write it to a file first."
