@@ -19,7 +19,7 @@ from kformer.saving.model_files import load_model, save_model
 from kformer.text import Tokenizer
 from kformer.text.folder import move_folder
 from kformer.utils import files
-from kformer.utils.checksums import is_damaged, with_checksum
+from kformer.utils.checksums import check_unedited, with_checksum
 from kformer_options.model_folders import check_run
 from kformer_options.training import TRAINING
 
@@ -275,9 +275,5 @@ def read_config(path):
     file = _part(path, "config.json")
     config = files.read_json(file)
     files.check_format_version(config, FORMAT_VERSION, file, "run directory")
-    if is_damaged(config):
-        raise ValueError(
-            f"{file} is damaged or was edited, since its checksum is wrong: restore it, or remove "
-            "its key 'checksum' to keep the edit."
-        )
+    check_unedited(config, file, "restore it")
     return {name: value for name, value in config.items() if name not in _OWN_KEYS}

@@ -37,7 +37,7 @@ import re
 from kformer.text.unigram_scores import message_fields
 from kformer.utils import files
 from kformer.utils.checks import shown
-from kformer.utils.checksums import is_damaged, with_checksum
+from kformer.utils.checksums import check_unedited, with_checksum
 
 FORMAT_VERSION = 1
 CONFIG_NAME = "tokenizer.json"
@@ -133,11 +133,7 @@ def read_folder(folder):
     path = _path_of(folder, CONFIG_NAME)
     config = files.read_json(path, remedy=_REMEDY)
     files.check_format_version(config, FORMAT_VERSION, path, "tokenizer")
-    if is_damaged(config):
-        raise ValueError(
-            f"{path} is damaged or was edited, since its checksum is wrong: {_REMEDY}, or remove "
-            "its key 'checksum' to keep the edit."
-        )
+    check_unedited(config, path, _REMEDY)
     _check(config, _CONFIG, path)
     if (kind := config["kind"]) != "sentencepiece":
         raise ValueError(f"{path} has the kind {kind!r}; only 'sentencepiece' is read.")

@@ -12,7 +12,7 @@ from kformer.training.callbacks.history import number_in
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
 from kformer.utils import files
-from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
+from kformer.utils.checksums import check_unedited, with_checksum, without_checksum
 from kformer_options.model_folders import PARTS, training_exists
 from kformer_options.names import named
 from kformer_options.training import CHANGEABLE, TEXTS, TRAINING
@@ -117,11 +117,7 @@ def write_paths(path, options):
 def _read_options(file, names, remedy):
     """Reads options of a training from a file with a checksum."""
     options = files.read_json(file)
-    if is_damaged(options):
-        raise ValueError(
-            f"{file} is damaged or was edited, since its checksum is wrong: {remedy}, or remove "
-            "its key 'checksum' to keep the edit."
-        )
+    check_unedited(options, file, remedy)
     options = without_checksum(options)
     for name, value in options.items():
         if name not in names:

@@ -55,3 +55,21 @@ def is_damaged(value):
     An object without a checksum is not checked: a person removes it to keep an edit.
     """
     return _KEY in value and value != with_checksum(value)
+
+
+def check_unedited(value, path, remedy):
+    """Checks that a JSON object has the content that its checksum was made of.
+
+    Args:
+        value: dict of JSON values.
+        path: path of the file that it was read from.
+        remedy: str. What to do, for the message.
+
+    Raises:
+        ValueError: it has another content.
+    """
+    if is_damaged(value):
+        raise ValueError(
+            f"{path} is damaged or was edited, since its checksum is wrong: {remedy}, or remove "
+            "its key 'checksum' to keep the edit."
+        )
