@@ -50,7 +50,6 @@ exclude_patterns = [
 
 # Docstrings are in Markdown, which `site_extension` translates.
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False
 python_maximum_signature_line_length = 80
 add_module_names = False
