@@ -5,10 +5,11 @@ import pathlib
 
 import typer
 
-from kformer_cli.checks import check_output, check_sides
+from kformer_cli.checks import check_sides
 from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import BATCH, MACHINE, Json, Run, option, with_options
 from kformer_options.model_folders import check_trained
+from kformer_options.text_files import check_output
 
 
 @with_options({**BATCH, **MACHINE}, batch_size=32)

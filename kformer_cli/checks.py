@@ -1,16 +1,9 @@
 """What a command checks before it imports anything: combinations of options, files and folders."""
 
-import pathlib
-
 from kformer_cli.environment import refuse
 from kformer_options.model_folders import check_trained, is_run
 from kformer_options.names import named
-from kformer_options.text_files import (
-    check_other_file,
-    check_readable,
-    check_same_length,
-    count_lines,
-)
+from kformer_options.text_files import check_readable, check_same_length, count_lines
 
 
 def check_search(options):
@@ -89,32 +82,6 @@ def check_sides(sides):
     counts = [(path, count) for path, count in counts if count is not None]
     for path, count in counts[1:]:
         check_same_length(f"'{counts[0][0]}'", counts[0][1], f"'{path}'", count)
-
-
-def check_output(path, *inputs):
-    """Checks that an output file can be made: its folder exists, and it is no folder and no input.
-
-    Args:
-        path: path, or `None` for standard output.
-        *inputs: paths of what is read. `None` is left out.
-
-    Raises:
-        FileNotFoundError: its folder does not exist.
-        IsADirectoryError: it is a folder.
-        ValueError: it is one of the inputs.
-    """
-    check_other_file(1 if path is None else path, inputs)
-    if path is None:
-        return
-    path = pathlib.Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"The folder {path.parent} of the output file does not exist; make it first."
-        )
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"--output is a file, but {path} is a folder: Is a directory. Give the name of a file."
-        )
 
 
 def check_models(model, ensemble=()):

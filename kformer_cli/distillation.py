@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from kformer_cli.checks import check_output, check_search, check_sides
+from kformer_cli.checks import check_search, check_sides
 from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import (
     BATCH,
@@ -19,6 +19,7 @@ from kformer_cli.options import (
     with_options,
 )
 from kformer_options.model_folders import check_trained
+from kformer_options.text_files import check_output
 from kformer_options.wording import counted
 
 _SEARCH = {

@@ -6,12 +6,13 @@ import sys
 
 import typer
 
-from kformer_cli.checks import check_output, check_text
+from kformer_cli.checks import check_text
 from kformer_cli.command import Command, Group
 from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import MACHINE, SEARCH, Json, Run, flag, option, set_options, with_options
 from kformer_options.figure_files import check_suffix
 from kformer_options.model_folders import check_run, check_trained
+from kformer_options.text_files import check_output
 
 plot = typer.Typer(
     cls=Group,

@@ -10,7 +10,7 @@ import types
 
 import typer
 
-from kformer_cli.checks import check_output, check_sides, check_text
+from kformer_cli.checks import check_sides, check_text
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import MACHINE, Backend, Json, Run, chosen, flag, option, with_options
 from kformer_options.combinations import check_combinations
@@ -18,7 +18,7 @@ from kformer_options.commands import COMMANDS
 from kformer_options.host_addresses import place_of_host
 from kformer_options.model_folders import PARTS, check_new_run, check_run, check_teachers
 from kformer_options.names import named
-from kformer_options.text_files import check_rereadable
+from kformer_options.text_files import check_output, check_rereadable
 from kformer_options.training import TEXTS, TRAINING
 
 

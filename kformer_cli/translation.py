@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 from kformer_cli.beside import BESIDE, LinesBeside
-from kformer_cli.checks import check_models, check_output, check_search, check_sides, refuse_beside
+from kformer_cli.checks import check_models, check_search, check_sides, refuse_beside
 from kformer_cli.documents import (
     DOCUMENTS,
     check_documents,
@@ -35,7 +35,7 @@ from kformer_cli.options import (
 from kformer_cli.workers import WORKERS, translate_by_workers
 from kformer_options.model_folders import check_run
 from kformer_options.names import named
-from kformer_options.text_files import check_readable, count_lines
+from kformer_options.text_files import check_output, check_readable, count_lines
 
 WORDS = chosen("alignment", "confidence")
 # Options that exclude columns about words: a line has several translations with them, is split, or

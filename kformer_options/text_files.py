@@ -110,20 +110,30 @@ def count_lines(texts):
     return count + (last != b"\n")  # a last line without its newline is a line too
 
 
-def check_other_file(output, inputs):
-    """Checks that what is written does not go into a file that is read.
+def check_output(path, *inputs):
+    """Checks that an output file can be made: its folder exists, and it is no folder and no input.
 
     Args:
-        output: path, or the descriptor of an open file.
-        inputs: iterable of paths and descriptors. `None` is left out.
+        path: path, or `None` for standard output.
+        *inputs: paths and descriptors of what is read. `None` is left out.
 
     Raises:
-        ValueError: it does, by a link too.
+        FileNotFoundError: its folder does not exist.
+        IsADirectoryError: it is a folder.
+        ValueError: it is one of the inputs, by a link too.
     """
-    for path in filter(lambda path: path is not None and os.path.isfile(path), inputs):
-        if os.path.isfile(output) and os.path.samefile(path, output):
-            name = "standard input" if path == 0 else f"the input {path}"
+    output = 1 if path is None else path
+    for read in filter(lambda read: read is not None and os.path.isfile(read), inputs):
+        if os.path.isfile(output) and os.path.samefile(read, output):
+            name = "standard input" if read == 0 else f"the input {read}"
             raise ValueError(f"The output would replace {name}: give it another name.")
+    if path is not None and not pathlib.Path(path).parent.is_dir():
+        raise FileNotFoundError(
+            f"The folder {pathlib.Path(path).parent} of the output file does not exist; make it "
+            "first."
+        )
+    if path is not None and os.path.isdir(path):
+        raise IsADirectoryError(f"The output {path} is a folder (Is a directory): name a file.")
 
 
 def check_same_length(name, length, other_name, other_length):

@@ -6,7 +6,7 @@ import numpy as np
 
 from kformer.data.corpus import SIDES, pad_sequences
 from kformer.text.subword_sampling import SubwordSampler
-from kformer.utils.checks import check_rate
+from kformer.utils.checks import check_number
 
 # The pairs that are sampled to find out how much longer sentences become, and the share of them
 # that the planned lengths are enough for.
@@ -36,7 +36,7 @@ class Noise:
     """
 
     def __init__(self, tokenizer, subword_sampling, word_dropout, seed):
-        self.word_dropout = check_rate("word_dropout", word_dropout)
+        self.word_dropout = check_number("word_dropout", word_dropout, at_least=0, below=1)
         if tokenizer is None and (subword_sampling or word_dropout):
             raise ValueError(
                 "Subword sampling and word dropout need the tokenizer that the corpus was prepared "

@@ -117,10 +117,12 @@ def _links(corpus, tokenizer, sources, targets, alignments):
                 continue
             pair += 1
             sides = zip(find, ids, (source, target), strict=True)
-            words = [
+            source_tokens, target_tokens = (
                 _tokens_of_words(each(tokens, split_words(text))) for each, tokens, text in sides
-            ]
-            yield _token_links(alignment, *words)
+            )
+            pairs = ((target_tokens.get(j, ()), source_tokens.get(i, ())) for i, j in alignment)
+            links = {link for tokens in pairs for link in itertools.product(*tokens)}
+            yield np.array(sorted(links), np.uint16).reshape(-1, 2)
 
 
 def _tokens_of_words(ranges):
@@ -130,9 +132,3 @@ def _tokens_of_words(ranges):
         for word in words:
             tokens.setdefault(word, []).append(token)
     return tokens
-
-
-def _token_links(alignment, source_tokens, target_tokens):
-    tokens = ((target_tokens.get(j, ()), source_tokens.get(i, ())) for i, j in alignment)
-    links = {link for sides in tokens for link in itertools.product(*sides)}
-    return np.array(sorted(links), np.uint16).reshape(-1, 2)

@@ -9,7 +9,7 @@ from keras import ops
 from kformer.layers.counter_hash import fold_key, random_bits, settled_seed
 from kformer.layers.inputs import LayerArguments, ReadsLists
 from kformer.utils.backend import replica_number
-from kformer.utils.checks import check_rate
+from kformer.utils.checks import check_number
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -53,7 +53,7 @@ class Dropout(ReadsLists):
 
     def __init__(self, rate, *, seed=None, **kwargs: Unpack[LayerArguments]):
         super().__init__(**kwargs)
-        self.rate = check_rate("The dropout rate", rate)
+        self.rate = check_number("The dropout rate", rate, at_least=0, below=1)
         self.seed = settled_seed(seed)
 
     def build(self, input_shape=None):

@@ -6,7 +6,7 @@ from keras import ops
 from kformer.models.loss_without_logits import ProjectedLoss, TokenSums
 from kformer.training.projected_loss import projected_crossentropy
 from kformer.utils.backend import nan_unless, sum_over_replicas
-from kformer.utils.checks import check_number, check_rate
+from kformer.utils.checks import check_number
 
 # The default share of soft targets in the target distribution.
 TEACHER_WEIGHT = 0.8
@@ -203,7 +203,7 @@ class MaskedCrossentropy(ProjectedLoss, keras.losses.Loss):
     ):
         # `__call__` takes the mean over tokens: no reduction of Keras is that mean for all weights.
         super().__init__(name=name, reduction=None, dtype="float32")
-        self.label_smoothing = check_rate("label_smoothing", label_smoothing)
+        self.label_smoothing = check_number("label_smoothing", label_smoothing, at_least=0, below=1)
         self.consistency = check_number("consistency", consistency, at_least=0)
         self.teacher_weight = check_number("teacher_weight", teacher_weight, at_least=0, at_most=1)
         self.alignment_weight = check_number("alignment_weight", alignment_weight, at_least=0)

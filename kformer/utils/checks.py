@@ -36,22 +36,6 @@ def check_whole(name, value, least=1, most=None):
     return Option("", name=name, type=int, at_least=least, at_most=most).check(value)
 
 
-def check_rate(name, value):
-    """Checks that a value is a rate in [0, 1), such as a dropout rate.
-
-    Args:
-        name: str. What the message calls the value.
-        value: any. An int, a float or a NumPy number passes; `False` does not.
-
-    Returns:
-        The value as a float.
-
-    Raises:
-        ValueError: the value is not a number, or lies outside [0, 1).
-    """
-    return check_number(name, value, at_least=0, below=1)
-
-
 def check_number(name, value, **limits):
     """Checks that a value is a finite number within limits.
 

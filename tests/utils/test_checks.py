@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kformer.utils.checks import check_choice, check_number, check_rate, check_whole, shown
+from kformer.utils.checks import check_choice, check_number, check_whole, shown
 from kformer_options.text_files import check_same_length
 
 
@@ -45,10 +45,10 @@ def test_a_range_of_whole_numbers():
 
 def test_rates():
     for value in (0, 0.0, 0.5, np.float32(0.5), 0.999):
-        assert check_rate("dropout", value) == value
+        assert check_number("dropout", value, at_least=0, below=1) == value
     for value in (1, 1.0, -0.1, True, False, "0.1", None):
         with pytest.raises(ValueError) as error:
-            check_rate("dropout", value)
+            check_number("dropout", value, at_least=0, below=1)
         assert str(error.value) == f"dropout must be in [0, 1), but {value!r} was given."
 
 

@@ -19,7 +19,7 @@ from kformer.utils.checks import check_whole
 from kformer_options import model_folders
 from kformer_options.installed import check_extra
 from kformer_options.names import on_command_line
-from kformer_options.text_files import check_other_file, check_rereadable
+from kformer_options.text_files import check_output, check_rereadable
 
 # Records of a shard for each sentence of a batch: as many as `kformer translate` sorts at once.
 _BATCHES = 16
@@ -156,11 +156,7 @@ def _check_paths(input, output):
     """Returns the format of both files, once the paths are checked."""
     if not input.is_file():
         raise FileNotFoundError(f"The input file '{input}' does not exist, or is not a file.")
-    if not output.parent.is_dir():
-        raise FileNotFoundError(
-            f"The folder {output.parent} of the output file does not exist; make it first."
-        )
-    check_other_file(output, [input])
+    check_output(output, input)
     input_format, output_format = format_of(input), format_of(output)
     if input_format is not output_format:
         raise ValueError(
