@@ -27,6 +27,9 @@ PARTS = {
     "writers": ("two processes write one run at the same time", "torch", "Writers"),
     "malicious": ("folders that a stranger made to do harm are opened", "torch", "Malicious"),
     "lying_hub": ("models are asked of a hub that lies", "torch", None),
+    "outputs": ("commands are told to write into what they read", "torch", None),
+    "odd_clients": ("a server is asked by odd clients of HTTP", "tensorflow", None),
+    "odd_metadata": ("versions of a SavedModel come with odd notes", "tensorflow", None),
     "power_cut": ("the power goes while files are written", "torch,tensorflow", "PowerCut"),
     "strings": ("strings of all kinds are translated, in batches and alone", "tensorflow", None),
 }
@@ -62,7 +65,8 @@ def main():
     parser.add_argument("--backends", type=names, help="default: those that differ in a part")
     parser.add_argument(
         "--only",
-        help="of commands, damage, power_cut: one command or file; of lying_hub: unchecked",
+        help="of commands, damage, power_cut: one command or file; of lying_hub, outputs, "
+        "odd_clients and odd_metadata: unchecked",
     )
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)

@@ -76,7 +76,8 @@ def _run(arguments):
         if os.environ.get("KFORMER_TRACEBACK") == "1":
             traceback.print_exc()
         message, code = describe(error)
-        print(f"error: {message}", file=sys.stderr)
+        # Ctrl-C is no error: 128 and the number of the signal.
+        print(message if code > 128 else f"error: {message}", file=sys.stderr)
         return code
 
 

@@ -10,7 +10,7 @@ from kformer_cli.checks import check_text
 from kformer_cli.command import Command, Group
 from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import MACHINE, SEARCH, Json, Run, flag, option, set_options, with_options
-from kformer_options.figure_files import check_suffix
+from kformer_options.figure_files import check_figure
 from kformer_options.model_folders import check_run, check_trained
 from kformer_options.text_files import check_output
 
@@ -63,7 +63,7 @@ def attention(
         flags = ", ".join(f"--{name}" for name, value in settings.items() if value)
         refuse(flags, f"A page has all layers and heads: leave out {flags}, or write a .png.")
     else:
-        check_suffix(output)
+        check_figure(output)
     check_output(output)
     refuse(not source.strip(), "--source is empty, so there is no attention: give a sentence.")
     check_trained(run)
@@ -109,7 +109,7 @@ def training(
 
     Example: [bold]kformer plot training runs/1 runs/2 --output curves.png[/bold]
     """
-    check_suffix(output)
+    check_figure(output)
     check_output(output)
     for run in runs:
         check_run(run)
@@ -132,7 +132,7 @@ def positions(
 
     Example: [bold]kformer plot positions runs/en-de --output positions.png[/bold]
     """
-    check_suffix(output)
+    check_figure(output)
     check_output(output)
     check_trained(run)
     with quiet_imports():
@@ -167,7 +167,7 @@ def lengths(
 
     Example: [bold]kformer plot lengths runs/en-de --source test.en --output lengths.png[/bold]
     """
-    check_suffix(output)
+    check_figure(output)
     check_output(output, source)
     check_trained(run)
     check_text(source, "--source")

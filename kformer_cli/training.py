@@ -16,7 +16,13 @@ from kformer_cli.options import MACHINE, Backend, Json, Run, chosen, flag, optio
 from kformer_options.combinations import check_combinations
 from kformer_options.commands import COMMANDS
 from kformer_options.host_addresses import place_of_host
-from kformer_options.model_folders import PARTS, check_new_run, check_run, check_teachers
+from kformer_options.model_folders import (
+    PARTS,
+    check_begun,
+    check_new_run,
+    check_run,
+    check_teachers,
+)
 from kformer_options.names import named
 from kformer_options.text_files import check_output, check_rereadable
 from kformer_options.training import TEXTS, TRAINING
@@ -96,15 +102,15 @@ def _train_options():
 @with_options(
     {
         **dict(_train_options()),
-        **chosen("resume"),
+        **chosen("resume", "overwrite"),
         "as_json": dataclasses.replace(COMMANDS["as_json"], group="Output"),
         **MACHINE,
         "devices": _DEVICES,
         **chosen("model_parallel", "jobs", "matmul_precision", "keep_memory"),
         **chosen("hosts", "host_index"),
     },
-    first="train_source train_target valid_source valid_target preset start_from effort made_for "
-    "output backend",
+    first="train_source train_target valid_source valid_target preset start_from epochs effort "
+    "made_for output backend",
 )
 def train(
     output: pathlib.Path = option(
@@ -133,6 +139,11 @@ def train(
     settings["model_options"] = dict(map(_name_and_value, settings["model_options"] or ())) or None
     place = place_of_host(options["hosts"], options["host_index"])
     is_first = place is None or place.index == 0
+    kept = {name: options[name] for name in ("resume", "overwrite")}
+    if options["resume"] and settings["train_source"] is None:
+        check_begun(output)
+    if is_first and not any(kept.values()):
+        check_new_run(output)
     _check_files(output, settings, options["resume"] or not is_first)
     with quiet_imports():
         from kformer.trainer import train_run
@@ -143,7 +154,7 @@ def train(
     shared = ("devices", "model_parallel", "hosts", "host_index")
     settings |= {name: options[name] for name in shared} | {"jobs": options["jobs"] or 1}
     try:
-        result = train_run(output, resume=bool(options["resume"]), **settings)
+        result = train_run(output, **kept, **settings)
     except KeyboardInterrupt as error:
         raise _interrupted(output, error, place) from None
     if not is_first:
@@ -170,8 +181,6 @@ def _check_files(output, settings, resume):
         check_teachers(settings["teachers_from"])
     for run in filter(None, [settings["start_from"], *(settings["teachers"] or ())]):
         check_run(run)
-    if not resume:
-        check_new_run(output)
     if not resume or not output.exists():  # Else it has the options that it began with, too.
         check_combinations(types.SimpleNamespace(**settings))
 

@@ -46,7 +46,8 @@ _FILES = ("document", "glossary", "terms", "forbidden_terms", "prefix")
 # The parameters of commands hide it.
 input_line = input
 
-_TRANSLATOR = {**LANGUAGES, **chosen("ensemble", "dtype", "batch_size", "devices"), **MACHINE}
+_OF_MODELS = chosen("ensemble", "dtype", "trust_models", "batch_size", "devices")
+_TRANSLATOR = {**LANGUAGES, **_OF_MODELS, **MACHINE}
 
 
 @with_options(
@@ -60,7 +61,8 @@ _TRANSLATOR = {**LANGUAGES, **chosen("ensemble", "dtype", "batch_size", "devices
         **_TRANSLATOR,
         **WORKERS,
     },
-    first="input output beam_size n_best scores length_penalty target_language batch_size backend",
+    first="input output document glossary beam_size n_best scores length_penalty target_language "
+    "batch_size backend",
     batch_size=64,
 )
 def translate(
@@ -214,8 +216,8 @@ def _converse(translate, write):
 def _open_translator(model, options):
     from kformer.translating import streaming
 
-    chosen = set_options(options, [*LANGUAGES, "ensemble", "dtype"])
-    return streaming.open_translator(model, **chosen, devices=options["devices"])
+    chosen = set_options(options, [*LANGUAGES, "ensemble", "dtype", "devices", "trust_models"])
+    return streaming.open_translator(model, **chosen)
 
 
 @with_options(

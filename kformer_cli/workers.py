@@ -8,6 +8,7 @@ from kformer_options.installed import check_extra
 from kformer_options.names import named
 
 WORKERS = chosen("workers", "ray_address", "field", "output_field")
+_OF_THE_JOB = ("batch_size", "dtype", "trust_models", "backend", "threads", *LANGUAGES)
 
 
 def translate_by_workers(model, input, output, n_best, scores, options):
@@ -51,7 +52,7 @@ def translate_by_workers(model, input, output, n_best, scores, options):
         search=search,
         ensemble=tuple(options["ensemble"] or ()),
         **fields,
-        **set_options(options, ["batch_size", "dtype", "backend", "threads", *LANGUAGES]),
+        **set_options(options, _OF_THE_JOB),
     )
     try:
         with Progress(what="records") as progress:

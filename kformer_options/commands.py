@@ -126,6 +126,10 @@ class CommandOptions:
         "int8. int8 is faster for wide models, bfloat16 on CPUs that multiply it, and slower on "
         "others; both change a few words. Default: the model's own.",
     )
+    trust_models: bool = option(
+        "Load a SavedModel whose graph may do more than translate, such as read and write files.",
+        False,
+    )
     as_json: bool = option("Print one JSON object instead of lines to read.", False, flag="json")
     shortlist: Path | None = option(
         "Text in the target language: only its tokens are ever generated, in less time.",
@@ -165,6 +169,7 @@ class CommandOptions:
         False,
         group="Output",
     )
+    overwrite: bool = option("Replace an earlier training in RUN.", False)
     threads: int | None = option(
         "Threads to compute with.", settled="one for each CPU core", at_least=1, group="Machine"
     )

@@ -20,6 +20,7 @@ EXTRAS = {
     "ctranslate2": ("ctranslate2",),
     "interop": ("safetensors",),
     "onnx": ("onnx",),
+    "plots": ("matplotlib",),
     "documents": ("markdown_it", "polib", "sentencex"),
 }
 

@@ -8,7 +8,7 @@ import pathlib
 import re
 
 from kformer_options.installed import check_extra
-from kformer_options.names import in_python
+from kformer_options.names import in_python, named
 
 # The folder of a run directory that has the parts of a training with an effort of 2 or 3.
 PARTS = "parts"
@@ -49,9 +49,27 @@ def check_new_run(path):
 def training_exists(path):
     """The `ValueError` for a folder that has a training."""
     resume = in_python("resume=True") or "--resume"
+    overwrite = in_python("overwrite=True") or "--overwrite"
     return ValueError(
-        f"{path} holds a training already: go on with it by {resume}, or choose another folder."
+        f"{path} holds a training already: go on with it by {resume}, replace it by {overwrite}, "
+        "or choose another folder."
     )
+
+
+def check_begun(path):
+    """Checks that a folder has a training to go on with.
+
+    Args:
+        path: path of the folder.
+
+    Raises:
+        FileNotFoundError: it has none.
+    """
+    if not any((pathlib.Path(path) / name).exists() for name in ("config.json", PARTS)):
+        raise FileNotFoundError(
+            f"There is no training in {path} to go on with: give the folder of one, or the text of "
+            f"a new one by {named('train_source')} and {named('train_target')}."
+        )
 
 
 def check_new_folder(path):

@@ -78,6 +78,10 @@ class ServerOptions:
         choices=SERVED_DTYPES,
         metavar="NAME",
     )
+    trust_models: bool = option(
+        "Load SavedModels whose graph may do more than translate, such as read and write files.",
+        False,
+    )
     max_batch_tokens: int = option(
         "Maximum number of source tokens in a batch, padding included, estimated from bytes.",
         4_096,

@@ -53,15 +53,15 @@ def check_readable(texts, side, is_document=False):
             )
         return
     path = pathlib.Path(texts)
+    wanted = "a text file with one sentence per line"
+    if is_document:
+        wanted = "a document: text, HTML, Markdown, SRT or PO"
     if path.is_dir():
-        raise ValueError(
-            f"The {side} '{path}' is a folder; give the path of a text file with one sentence per "
-            "line."
-        )
+        raise ValueError(f"The {side} '{path}' is a folder; give the path of {wanted}.")
     if not path.exists():
+        wanted += "" if is_document else in_python(", or a list of strings")
         raise FileNotFoundError(
-            f"The {side} file '{path}' does not exist; give the path of a UTF-8 text file with one "
-            f"sentence per line{in_python(', or a list of strings')}."
+            f"The {side} file '{path}' does not exist; give the path of {wanted}."
         )
     if path.is_file():
         with open(path, "rb") as file:

@@ -126,7 +126,7 @@ def read_pharaoh(path, sources=None, targets=None):
         check_same_length("the text", len(sources), f"'{path}'", len(lines))
     alignments = []
     for number, line in enumerate(lines, 1):
-        matches = [re.fullmatch(r"(\d+)[-p](\d+)", text, re.ASCII) for text in line.split()]
+        matches = [re.fullmatch(r"(\d{1,9})[-p](\d{1,9})", text, re.ASCII) for text in line.split()]
         if None in matches:
             raise ValueError(
                 f"Line {number} of the alignment file '{path}' is not in Pharaoh's format, such as "

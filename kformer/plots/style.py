@@ -7,7 +7,8 @@ import pathlib
 import warnings
 
 from kformer.utils.files import replacing
-from kformer_options.figure_files import check_suffix
+from kformer_options.figure_files import check_figure
+from kformer_options.installed import check_extra
 
 # One hue from light to dark: larger values are darker, on the screen and in print.
 SEQUENTIAL = "Blues"
@@ -31,10 +32,9 @@ def matplotlib_figure(width, height):
     Raises:
         ImportError: Matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError('Plots need Matplotlib: pip install "kformer[plots]".') from None
+    check_extra("A figure", "plots")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained")
     # IPython draws figures by itself only after pyplot has made one.
     figure._repr_png_ = functools.partial(_png, figure)
@@ -68,7 +68,7 @@ def save(figure, path):
     ```
     """
     path = pathlib.Path(path)
-    check_suffix(path)
+    check_figure(path)
     with replacing(path.resolve()) as part:  # A link stays one.
         figure.savefig(part, dpi=_DPI, format=path.suffix[1:].lower())
     return path

@@ -172,7 +172,7 @@ class LocalEngine(interface.Engine):
         info = ModelVersion(model.name, number, interface.LOADING, languages=model.languages)
         others[number] = info
         try:
-            served = await self._in_loader(ServedModel, folder)
+            served = await self._in_loader(ServedModel, folder, self._settings.trust_models)
             await self._in_loader(served.warm_up, self._settings.max_batch_texts)
         except Exception as error:
             _logger.error("model %s, version %d is refused: %s", model.name, number, error)

@@ -21,6 +21,7 @@ class ServedModel:
 
     Args:
         folder: `pathlib.Path`. The version's folder.
+        trust_models: bool, default `False`. Whether its graph may have any op.
 
     Attributes:
         signatures: dict of name to `SignatureInfo`: those that take texts alone.
@@ -28,13 +29,14 @@ class ServedModel:
         texts_per_second: float. The rate of the fastest call of the warm-up; 0 before it.
 
     Raises:
-        ValueError: the SavedModel is damaged, no translator, or was not exported by kformer.
+        ValueError: the SavedModel is damaged, no translator, was not exported by kformer, or has an
+            op that may do more than compute.
         ImportError: TensorFlow or tensorflow_text is not installed.
         RuntimeError: the SavedModel needs int8 products, which this build of TensorFlow lacks.
     """
 
-    def __init__(self, folder):
-        self._module, self.metadata = open_saved_model(folder)
+    def __init__(self, folder, trust_models=False):
+        self._module, self.metadata = open_saved_model(folder, trust_models=trust_models)
         self.signatures = _read_signatures(folder)
         self.texts_per_second = 0.0
 

@@ -1,6 +1,5 @@
 """Prepares a training: settles its options, and makes or loads tokenizer, data and model."""
 
-import shutil
 from typing import NamedTuple
 
 import keras
@@ -27,7 +26,13 @@ from kformer.trainer.data import (
     data_of,
     load_teachers,
 )
-from kformer.trainer.resume import inherited, resume_options, stored_config, write_config
+from kformer.trainer.resume import (
+    empty,
+    inherited,
+    resume_options,
+    stored_config,
+    write_config,
+)
 from kformer.trainer.search import REASON
 from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.training.defaults import count_steps, settle_course, settle_text, warn_of_few_pairs
@@ -35,7 +40,6 @@ from kformer.training.devices import check_updates
 from kformer.training.new_model import compile_model, describe_model, make_model
 from kformer.training.options import TrainOptions, check_options
 from kformer.translating.word_alignment import ALIGNMENT, guided_source
-from kformer.utils import files
 from kformer_options.names import named
 from kformer_options.training import TRAINING, default_of
 
@@ -107,12 +111,8 @@ def prepare(path, options, resume, reports, hosts):
         hosts.first(begin)
         return _prepared(path, options, entries, num_pairs, True, reports, hosts)
     except Exception:
-        for entry in path.iterdir() if hosts.is_first else ():
-            # Not the folder itself, which may be a link.
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            elif entry.name != files.LOCK_FILE:
-                entry.unlink()
+        if hosts.is_first:
+            empty(path)
         raise
 
 

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import pathlib
+import shutil
 
 import numpy as np
 
@@ -71,6 +72,31 @@ def stored_config(path, resume):
             "another folder."
         )
     return None
+
+
+def remove_training(path):
+    """Removes the training in a run directory, if there is one.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+
+    Raises:
+        LockedError: it still runs.
+        ValueError: the folder has something else in it.
+    """
+    with files.locked(path):
+        if not (path / PARTS / PLAN_FILE).exists():
+            stored_config(path, resume=True)
+        empty(path)
+
+
+def empty(path):
+    """Removes what is in a run directory but its lock; the folder may be a link, and stays."""
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != files.LOCK_FILE:
+            entry.unlink()
 
 
 def inherited(config):
@@ -197,7 +223,7 @@ def resume_options(stored, options, path):
         name = moved[0]
         raise ValueError(
             f"The training in {path} began {_with(name, stored.get(name))}, and its learning rate "
-            f"falls to 0 at its end, so {named(name)}={options[name]} cannot move that: leave the "
+            f"falls to 0 at its end, which {named(name)}={options[name]} would move: leave the "
             f"option out, or train the finished model further with {named('start_from')}. (A "
             f"training with {named('cooldown')} 0 can be made longer.)"
         )

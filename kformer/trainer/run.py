@@ -5,15 +5,18 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
+from kformer.trainer.data import count_pairs
 from kformer.trainer.effort import train_effort
 from kformer.trainer.jobs import check_jobs
-from kformer.trainer.resume import PLAN_FILE
+from kformer.trainer.resume import PLAN_FILE, remove_training
 from kformer.trainer.training import Reports, TrainResult, train_one
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.devices import distribution
 from kformer.training.hosts import join_hosts
+from kformer.training.options import TrainOptions, check_options
 from kformer.utils.types import Path
-from kformer_options.model_folders import PARTS
+from kformer_options.model_folders import PARTS, check_begun
+from kformer_options.names import named
 from kformer_options.training import TRAINING
 
 
@@ -21,6 +24,7 @@ def train_run(
     output: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     devices: int | str | None = None,
     model_parallel: int | None = None,
     hosts: Sequence[str] | str | None = None,
@@ -43,7 +47,9 @@ def train_run(
     Args:
         output: path. The run directory.
         resume: bool, default False. Whether to resume the training in `output`. If there is none
-            yet, a new one begins.
+            yet, a new one begins, from the text that is given.
+        overwrite: bool, default False. Whether an earlier training in `output` is removed, once the
+            options and the text of the new one are known to be usable.
         devices: int, "all" or `None`, default `None`. The devices that share each batch, as of
             `kformer.training.distribution`; `None` for one, or for all with `model_parallel`. A
             resumed training may have others.
@@ -70,7 +76,7 @@ def train_run(
         `TrainResult`.
 
     Raises:
-        FileNotFoundError: a file is missing.
+        FileNotFoundError: a file is missing, or the training to resume.
         TypeError: there is no such option.
         ValueError: an option, a file or the run directory cannot be used, or a host has another
             than the first. The message has the reason and a remedy.
@@ -97,7 +103,15 @@ def train_run(
             f"Unknown training option {', '.join(sorted(unknown))}; kformer.trainer.TrainOptions "
             "lists them."
         )
-    is_effort = (options.get("effort") or 1) != 1 or (path / PARTS / PLAN_FILE).exists()
+    if resume and overwrite:
+        raise ValueError(
+            f"{named('resume')} goes on with a training, and {named('overwrite')} replaces it: "
+            "give one of them."
+        )
+    if resume and "train_source" not in options:
+        check_begun(path)
+    is_effort = (options.get("effort") or 1) != 1
+    is_effort = is_effort or not overwrite and (path / PARTS / PLAN_FILE).exists()
     shared = {"devices": devices, "model_parallel": model_parallel, "hosts": hosts}
     check_jobs(jobs, is_effort, shared)
     all_hosts = join_hosts(hosts, host_index, devices, model_parallel, is_effort)
@@ -111,6 +125,11 @@ def train_run(
     if devices not in (None, 1) or model_parallel not in (None, 1):
         scope = distribution(devices or "all", model_parallel or 1).scope()
     with all_hosts.together(), scope:
+        if overwrite:
+            settled = TrainOptions(**options)
+            check_options(settled)
+            count_pairs(settled)
+            all_hosts.first(lambda: remove_training(path))
         if is_effort:
             return train_effort(path, options, resume, reports, jobs)
         return train_one(path, options, resume, reports, all_hosts)

@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
+import keras
+
 from kformer.data.endless_batches import FirstEpoch, RowsOfHost
 from kformer.saving.model_files import zip_fault
 from kformer.saving.run_directory import finish_saving, read_config
@@ -120,6 +122,11 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
         steps = total_steps = state.step
     elif not is_over:
         hosts.first(lambda: write_config(path, options, prepared.inherited))
+        if keras.backend.backend() != "torch":
+            reports.setting(
+                "training: each shape of batch is compiled at its first step, which takes a minute "
+                "or more in all; the time left is shown after it"
+            )
     batches, validation, general = prepared.train, prepared.valid, prepared.general
     if hosts.count > 1:
         place = hosts.index, hosts.count

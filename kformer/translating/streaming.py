@@ -33,7 +33,13 @@ _OF_RUNS = ("sampling", "temperature", "top_k", "top_p", "seed")
 
 
 def open_translator(
-    path, source_language=None, target_language=None, ensemble=None, dtype=None, devices=None
+    path,
+    source_language=None,
+    target_language=None,
+    ensemble=None,
+    dtype=None,
+    devices=None,
+    trust_models=False,
 ):
     """Opens the translator of a run directory or of a SavedModel.
 
@@ -46,6 +52,7 @@ def open_translator(
         dtype: str, default `None`. As for `Translator`, of a run.
         devices: int or "all", default `None`. The devices that share each batch from now on, of a
             run.
+        trust_models: bool, default `False`. As for `SavedModelTranslator`, of a SavedModel.
 
     Returns:
         A `kformer.Translator`, or a `kformer.export.SavedModelTranslator`.
@@ -70,7 +77,7 @@ def open_translator(
             )
     from kformer.export import SavedModelTranslator
 
-    return SavedModelTranslator(path)
+    return SavedModelTranslator(path, trust_models=trust_models)
 
 
 def load_run_translator(

@@ -9,6 +9,26 @@ from kformer_cli.main import main
 
 pytestmark = pytest.mark.any_backend
 RUN = "tests/frozen_run"
+# Commands that would write the file {0}, which they read.
+READ_AND_WRITE = [
+    "align --source {0} --target other --output {0}",
+    "align --source other --target {0} --output {0}",
+    "align --source other --target other --gold {0} --output {0}",
+    f"card {RUN} --scores {{0}} --output {{0}}",
+    f"distill {RUN} --source {{0}} --output-source {{0}} --output-target new",
+    f"distill {RUN} --source other --reference {{0}} --closest --output-source new "
+    "--output-target {0}",
+    f"evaluate {RUN} --source {{0}} --reference other --output {{0}}",
+    f"evaluate {RUN} --source other --reference {{0}} --output {{0}}",
+    f"plot lengths {RUN} --source {{0}} --output {{0}}",
+    f"translate {RUN} --input {{0}} --output {{0}}",
+    f"translate {RUN} --input {{0}} --output {{0}} --workers 2",
+    f"translate {RUN} --document {{0}} --output {{0}}",
+    f"translate {RUN} --input other --glossary {{0}} --output {{0}}",
+    f"translate {RUN} --input other --terms {{0}} --output {{0}}",
+    f"translate {RUN} --input other --forbidden-terms {{0}} --output {{0}}",
+    f"translate {RUN} --input other --prefix {{0}} --output {{0}}",
+]
 
 
 @pytest.fixture
@@ -25,7 +45,7 @@ def folder(tmp_path, monkeypatch):
         raise AssertionError("it was to answer before it imports anything")
 
     os.mkfifo(tmp_path / "pipe")
-    for name in ("training", "plotting", "formats", "distillation", "serving"):
+    for name in ("training", "plotting", "formats", "distillation", "serving", "translation"):
         monkeypatch.setattr(
             importlib.import_module(f"kformer_cli.{name}"), "quiet_imports", imported
         )
@@ -40,7 +60,11 @@ def folder(tmp_path, monkeypatch):
     "words, expected",
     [
         ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/run",
-         "run holds a training already: go on with it by --resume, or choose another folder."),
+         "run holds a training already: go on with it by --resume, replace it by --overwrite, or "),
+        ("train --output {0}/absent --resume", "absent to go on with: give the folder of one, or "
+         "the text of a new one by --train-source and --train-target."),
+        (f"translate {RUN} --document {{0}}/page.pdf",
+         "page.pdf' does not exist; give the path of a document: text, HTML, Markdown, SRT or PO."),
         ("train --train-source {0}/utf16.en --train-target {0}/train.en --output {0}/new",
          "is UTF-16, not UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)."),
         ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "
@@ -78,27 +102,25 @@ def test_a_mistake_is_answered_before_the_imports(folder, capsys, words, expecte
 
 
 @pytest.mark.parametrize(
-    "words",
+    "words, package",
     [
-        "align --source {0} --target other --output {0}",
-        "align --source other --target {0} --output {0}",
-        "align --source other --target other --gold {0} --output {0}",
-        f"card {RUN} --scores {{0}} --output {{0}}",
-        f"distill {RUN} --source {{0}} --output-source {{0}} --output-target new",
-        f"distill {RUN} --source other --reference {{0}} --closest --output-source new "
-        "--output-target {0}",
-        f"evaluate {RUN} --source {{0}} --reference other --output {{0}}",
-        f"evaluate {RUN} --source other --reference {{0}} --output {{0}}",
-        f"plot lengths {RUN} --source {{0}} --output {{0}}",
-        f"translate {RUN} --input {{0}} --output {{0}}",
-        f"translate {RUN} --input {{0}} --output {{0}} --workers 2",
-        f"translate {RUN} --document {{0}} --output {{0}}",
-        f"translate {RUN} --input other --glossary {{0}} --output {{0}}",
-        f"translate {RUN} --input other --terms {{0}} --output {{0}}",
-        f"translate {RUN} --input other --forbidden-terms {{0}} --output {{0}}",
-        f"translate {RUN} --input other --prefix {{0}} --output {{0}}",
+        ("plot attention {RUN} --source noon --output {0}/a.png", "matplotlib"),
+        ("plot positions {RUN} --output {0}/a.png", "matplotlib"),
+        ("plot training {RUN} --output {0}/a.png", "matplotlib"),
+        ("plot lengths {RUN} --source {0}/train.en --output {0}/a.png", "matplotlib"),
+        ("export {RUN} --output {0}/a --format ctranslate2", "ctranslate2"),
     ],
 )
+def test_a_missing_package_is_named_before_the_imports(folder, capsys, monkeypatch, words, package):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == package else find_spec(name)
+    )
+    assert main(words.format(folder, RUN=RUN).split()) == 1
+    assert f"{package}, which is not installed here: run `pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", READ_AND_WRITE)
 @pytest.mark.parametrize("output", ["text.png", "link.png", "hard.png"])
 def test_no_output_is_an_input(tmp_path, monkeypatch, capsys, words, output):
     for name in ("text.png", "other"):
@@ -131,4 +153,5 @@ def test_standard_output_is_no_input(tmp_path, capfd):
 def test_a_training_is_refused_in_the_words_of_python(tmp_path):
     from kformer_options.model_folders import training_exists
 
-    assert "go on with it by resume=True, or" in str(training_exists(tmp_path))
+    expected = "go on with it by resume=True, replace it by overwrite=True, or"
+    assert expected in str(training_exists(tmp_path))

@@ -140,7 +140,7 @@ def test_a_signal_ends_all_processes_with_checkpoints(tmp_path, number):
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
         assert said.splitlines()[-1] == (
-            f"error: interrupted; `kformer train --output {run} --resume` goes on with the part "
+            f"interrupted; `kformer train --output {run} --resume` goes on with the part "
             "that it was at."
         )
     end = time.monotonic() + 60

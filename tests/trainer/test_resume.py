@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kformer.saving import TrainingState
+from kformer.trainer import train_run
 from kformer.trainer.resume import (
     past_validations,
     resume_options,
@@ -34,7 +35,7 @@ def test_only_the_end_may_change_when_a_training_goes_on():
         )
     with pytest.raises(
         ValueError,
-        match="began without epochs, .* so epochs=5 cannot move that: leave the option out",
+        match="began without epochs, .* which epochs=5 would move: leave the option out",
     ):
         resume_options({**settled, "epochs": None}, {"epochs": 5}, "run")
     with pytest.raises(
@@ -171,3 +172,38 @@ def test_a_damaged_validation_in_the_history_is_named(tmp_path, text, said):
     (tmp_path / "history.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"history.csv is damaged: a row has {said}"):
         past_validations(tmp_path, "nll", TrainingState(step=5))
+
+
+@pytest.mark.any_backend
+def test_a_training_is_replaced_once_the_new_one_is_known_to_be_usable(tmp_path, monkeypatch):
+    run, text = tmp_path / "run", tmp_path / "text"
+    text.write_text("noon\n", encoding="utf-8")
+    pair = {"train_source": str(text), "train_target": str(text)}
+    for name in ("checkpoints/step-1/model.keras", "history.csv", "model.keras"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).touch()
+    write_config(run, TrainOptions(**pair), {})
+    before = sorted(os.listdir(run))
+    seen = []
+    monkeypatch.setattr(
+        "kformer.trainer.run.train_one", lambda path, *rest: seen.append(os.listdir(path))
+    )
+    for wrong in ({"train_source": "absent"}, {"epochs": -1}, {"train_target": None}):
+        with pytest.raises((ValueError, FileNotFoundError)):
+            train_run(run, overwrite=True, **{**pair, **wrong})
+    with pytest.raises(ValueError, match="overwrite replaces it: give one of them"):
+        train_run(run, overwrite=True, resume=True, **pair)
+    assert sorted(os.listdir(run)) == before and not seen
+    train_run(run, overwrite=True, **pair)
+    assert seen == [[]]
+    (run / "notes").touch()
+    with pytest.raises(ValueError, match="not empty and holds no training"):
+        train_run(run, overwrite=True, **pair)
+    assert (run / "notes").exists() and len(seen) == 1
+
+
+@pytest.mark.any_backend
+def test_there_must_be_a_training_to_go_on_with(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no training in .* by train_source and train_tar"):
+        train_run(tmp_path / "absent", resume=True)
+    assert not (tmp_path / "absent").exists()

@@ -6,14 +6,17 @@ import json
 import pathlib
 import re
 
+from kformer.export.saved_model.trust import UntrustedModelError, check_graph
 from kformer.utils.checks import check_whole
-from kformer.utils.files import check_format_version, read_json
+from kformer.utils.files import check_format_version, read_bytes, read_json
 from kformer_options.wording import shown
 
 METADATA_FILE = "assets.extra/kformer.json"
 GRAPH_FILE = "saved_model.pb"
 CHECKSUM = "graph_blake2b"
 FORMAT_VERSION = 1
+# Weights are no part of it: graphs of this package have a tenth of that, with large vocabularies.
+_MOST_GRAPH_BYTES = 2**28
 _VERSION = re.compile("[0-9]+")
 # The types of what readers use, where it is there.
 _TYPES = {"search": dict, "config": dict, "dtype": str, "max_source_length": int, CHECKSUM: str}
@@ -96,12 +99,13 @@ def write_metadata(folder, metadata):
     """
     file = folder / METADATA_FILE
     file.parent.mkdir()
-    content = {"format_version": FORMAT_VERSION, **metadata, CHECKSUM: _checksum(folder)}
+    checksum = _checksum((folder / GRAPH_FILE).read_bytes())
+    content = {"format_version": FORMAT_VERSION, **metadata, CHECKSUM: checksum}
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def load_module(folder, metadata):
-    """Loads the graph of a SavedModel (TensorFlow only).
+def load_module(folder, metadata, *, trust_models):
+    """Loads the graph of a SavedModel (TensorFlow only), once it is known what it may do.
 
     TensorFlow verifies the variables itself, and the graph is compared with the checksum in the
     metadata, which exports of older versions lack.
@@ -109,20 +113,27 @@ def load_module(folder, metadata):
     Args:
         folder: `pathlib.Path`. The version's folder.
         metadata: dict, from `read_metadata`.
+        trust_models: bool. Whether a graph may have any op.
 
     Returns:
         What `tf.saved_model.load` returns.
 
     Raises:
         ValueError: a file is damaged or missing.
+        UntrustedModelError: the graph has an op that may reach out of it.
     """
     import tensorflow as tf
 
     expected = metadata.get(CHECKSUM)
     try:
-        if expected is not None and _checksum(folder) != expected:
+        content = read_bytes(folder / GRAPH_FILE, _MOST_GRAPH_BYTES)
+        if expected is not None and _checksum(content) != expected:
             raise ValueError(f"the checksum of {GRAPH_FILE} is wrong")
+        if not trust_models:
+            check_graph(content, folder)
         return tf.saved_model.load(str(folder))
+    except UntrustedModelError:
+        raise
     except Exception as error:  # TensorFlow raises many kinds here.
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise ValueError(
@@ -130,8 +141,8 @@ def load_module(folder, metadata):
         ) from error
 
 
-def _checksum(folder):
-    return hashlib.blake2b((folder / GRAPH_FILE).read_bytes(), digest_size=16).hexdigest()
+def _checksum(content):
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def read_metadata(folder):

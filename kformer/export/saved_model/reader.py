@@ -13,11 +13,12 @@ from kformer_options.text_files import check_same_length
 _SIGNATURES = {"terms": "constrained", "prefix": "prefix"}
 
 
-def open_saved_model(folder):
+def open_saved_model(folder, *, trust_models=False):
     """Loads a translator's SavedModel, once it is known that this machine can run it.
 
     Args:
         folder: `pathlib.Path`. The version's folder.
+        trust_models: bool, default `False`. As of `SavedModelTranslator`.
 
     Returns:
         What `tf.saved_model.load` returns, and the dict of `read_metadata`.
@@ -35,7 +36,7 @@ def open_saved_model(folder):
             "builds for x86-64 have them): export the run again with the dtype float32 or "
             "bfloat16."
         )
-    return load_module(folder, metadata), metadata
+    return load_module(folder, metadata, trust_models=trust_models), metadata
 
 
 class SavedModelTranslator:
@@ -47,6 +48,9 @@ class SavedModelTranslator:
         warm_up: int, default 0. Above 0, the signature `single` is compiled for texts of up to this
             number of tokens, which takes seconds for each 16, and translates single texts from then
             on.
+        trust_models: bool, default `False`. Whether the graph may have ops that do more than
+            compute, such as read and write files. A SavedModel is code: with `True` it may do what
+            this process may do.
 
     Attributes:
         path: `pathlib.Path`. The version's folder.
@@ -63,6 +67,7 @@ class SavedModelTranslator:
         FileNotFoundError: there is no SavedModel.
         ValueError: it was not exported by kformer, or by a newer version; a file is damaged; or it
             has no signature `single` to warm up.
+        UntrustedModelError: (a ValueError) the graph has an op that may do more than compute.
         ImportError: TensorFlow or tensorflow_text is not installed.
         RuntimeError: the SavedModel needs int8 products, which this build of TensorFlow lacks.
 
@@ -75,9 +80,9 @@ class SavedModelTranslator:
     ```
     """
 
-    def __init__(self, path, warm_up=0):
+    def __init__(self, path, warm_up=0, trust_models=False):
         self.path = find_version(path)
-        self._module, metadata = open_saved_model(self.path)
+        self._module, metadata = open_saved_model(self.path, trust_models=trust_models)
         self.options = metadata["search"]
         self._is_warm = warm_up > 0
         for words in range(0, warm_up, 8):  # A word has at least one token.

@@ -40,6 +40,7 @@ class BatchOptions:
         ensemble: tuple of paths, default empty. Further runs that translate together with the
             first.
         dtype: str, default `None`. How a run's matrices are multiplied.
+        trust_models: bool, default `False`. As for `kformer.export.SavedModelTranslator`.
         backend: str, default `None`, for the backend of this process. A SavedModel always runs on
             TensorFlow.
         threads: int, default 1. Threads of each worker, whatever the number of workers.
@@ -56,6 +57,7 @@ class BatchOptions:
     target_language: str | None = None
     ensemble: tuple = ()
     dtype: str | None = None
+    trust_models: bool = False
     backend: str | None = None
     threads: int = 1
     field: str = "text"

@@ -49,7 +49,7 @@ def translate_shard(records_format, index, first, records, folder, are_flags):
 def _open(options):
     """The translator of some options, and the keyword arguments of its `translate`."""
     languages = options.source_language, options.target_language
-    key = options.model, *languages, options.ensemble, options.dtype
+    key = options.model, *languages, options.ensemble, options.dtype, None, options.trust_models
     if key not in _opened:
         _opened.clear()
         _opened[key] = streaming.open_translator(*key)

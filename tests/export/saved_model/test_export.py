@@ -17,6 +17,7 @@ import pytest
 import kformer
 from kformer.export import SavedModelTranslator
 from kformer.export.saved_model import process
+from kformer.export.saved_model.trust import computes
 from tests.hiding import hiding
 from tests.utils.disk_calls import DiskCalls
 
@@ -219,6 +220,8 @@ def test_only_ops_that_a_server_has(exported):
     assert text_ops, "the tokenizer is in the graph"
     core = {op for op in ops - text_ops - functions if not hasattr(tf.raw_ops, op)}
     assert core == set(), f"ops of neither registry: {core}"
+    of_the_saver = {"SaveV2", "RestoreV2", "MergeV2Checkpoints"}
+    assert all(computes(op) for op in ops - functions - of_the_saver)
     assert not any("Xla" in op or op in ("PyFunc", "EagerPyFunc") for op in ops)
     attributes = [dict(function.attr) for function in graph.library.function]
     assert not any(a["_XlaMustCompile"].b for a in attributes if "_XlaMustCompile" in a)

@@ -51,7 +51,9 @@ const TEXTS = {
       "Rows are {rows}, columns are {columns}. The stronger a color, the larger the weight; each row sums to " +
       "{whole}. Point at a cell, or move with the arrow keys.",
     attentionLong: "The text is too long to show its attention. Choose a shorter text.",
-    attentionAbsent: "This model was exported without its attention.",
+    attentionAbsent:
+      "This model was exported without its attention. Export it with --signatures serving_default,n_best,attention " +
+      "to see it, and several hypotheses.",
     attentionAveraged: "The text is long, so the heads of a layer are averaged.",
     kind: "Kind",
     kinds: { cross: "decoder on source", encoder: "source on itself", decoder: "decoder on itself" },
@@ -131,7 +133,7 @@ const TEXTS = {
     attention: "注意力",
     attentionHint: "行是{rows}，列是{columns}。颜色越醒目，权重越大；每行之和为 {whole}。指向单元格，或用方向键移动。",
     attentionLong: "文本过长，无法显示注意力。请选择较短的文本。",
-    attentionAbsent: "此模型导出时未包含注意力。",
+    attentionAbsent: "此模型导出时未包含注意力。导出时加上 --signatures serving_default,n_best,attention，即可查看注意力和多个候选译文。",
     attentionAveraged: "文本较长，每层各头取平均。",
     kind: "种类",
     kinds: { cross: "解码器对原文", encoder: "原文对自身", decoder: "解码器对自身" },
