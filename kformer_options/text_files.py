@@ -53,7 +53,7 @@ def check_readable(texts, side, is_document=False):
             )
         return
     path = pathlib.Path(texts)
-    wanted = "a text file with one sentence per line"
+    wanted = "a UTF-8 text file with one sentence per line"
     if is_document:
         wanted = "a document: text, HTML, Markdown, SRT or PO"
     if path.is_dir():

@@ -15,6 +15,7 @@ import pathlib
 import queue
 import subprocess
 import sys
+import tempfile
 import time
 
 # The first one that is installed is the one that the short form tests: its tests are the quickest.
@@ -93,6 +94,14 @@ def main(arguments=None):
     for cores in cores_of_jobs(max(1, options.jobs)):
         free_cores.put(cores)
 
+    # What one process of JAX compiled, in this and others; most programs of the tests are small.
+    cache = tempfile.TemporaryDirectory(prefix="kformer-tests-")
+    of_jax = {
+        "JAX_COMPILATION_CACHE_DIR": cache.name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
     def run(process):
         """Runs one process: returns its line of the summary, and whether its tests passed."""
         backend, kind, share = process
@@ -104,6 +113,7 @@ def main(arguments=None):
             "KFORMER_TESTED_BACKENDS": ",".join(backends),
             "KFORMER_TEST_FILES": share,
             "KFORMER_TEST_CORES": cores,
+            **(of_jax if backend == "jax" else {}),
         }
         output = subprocess.PIPE if options.jobs > 1 else None
         start = time.perf_counter()
@@ -130,7 +140,7 @@ def main(arguments=None):
             "prints follows as each ends.",
             flush=True,
         )
-    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
+    with cache, concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         processes = processes_of(backends, options.all)
         summary, passed = zip(*pool.map(run, processes), strict=True)
     print("== summary", *summary, sep="\n", flush=True)

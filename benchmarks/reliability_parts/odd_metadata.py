@@ -8,13 +8,12 @@ import asyncio
 import os
 import shutil
 
-from tests.serving.conftest import FROZEN
-
 from benchmarks.reliability_parts.hostile_values import changed_json
 from kformer.export.saved_model import folder as saved_model_folder
 from kformer.serving import interface
 from kformer.serving.engine_local import LocalEngine
 from kformer.serving.settings import ServerSettings
+from tests.serving.conftest import FROZEN
 
 _TEXT = "half past four"
 _SECONDS = 60

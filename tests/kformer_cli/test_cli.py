@@ -352,7 +352,7 @@ def bad_trainings(bad):
         (bad.train(bad.good, bad.good, output=bad.newer), "install a newer kformer"),
         (
             ["train", "--output", bad.folder / "new", "--resume"],
-            "give --train-source and --train-target",
+            "by --train-source and --train-target.",
         ),
     ]
 

@@ -21,7 +21,7 @@ class Model:
     may_compute = {}
     texts_per_second = 0.0
 
-    def __init__(self, folder):
+    def __init__(self, folder, trust_models):
         if (folder / "saved_model.pb").read_bytes() == b"broken":
             raise ValueError("it is broken")
         self.label = f"{folder.parent.name}/{folder.name} ".encode()
