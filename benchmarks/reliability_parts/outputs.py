@@ -53,7 +53,8 @@ def _trial(tally, rng, words):
     words = [word.replace("{0}", read) for word in words]
     words[at] = written
     if rng.integers(2):  # In another order.
-        words = [*words[:2], *sum(sorted(_pairs(words[2:]), key=lambda _: rng.random()), [])]
+        head, *options = _groups(words)
+        words = sum([head, *sorted(options, key=lambda _: rng.random())], [])
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         code = main(words)
@@ -70,12 +71,11 @@ def _link(make, target, name="link.png"):
     return name
 
 
-def _pairs(words):
-    """Options with their values, as lists of words."""
-    pairs = []
+def _groups(words):
+    """The words before the first option, then each option with its values, as lists of words."""
+    groups = [[]]
     for word in words:
         if word.startswith("--"):
-            pairs.append([word])
-        else:
-            pairs[-1].append(word)
-    return pairs
+            groups.append([])
+        groups[-1].append(word)
+    return groups

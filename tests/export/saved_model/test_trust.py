@@ -113,6 +113,7 @@ def test_ops_that_reach_out_are_known_by_name():
         TPUPartitionedCall NoSuchOp""".split()
     assert [op for op in reaches_out if computes(op)] == []
     needed = """MatMul If While StatelessWhile StatefulPartitionedCall PartitionedCall VarHandleOp
-        ReadVariableOp HashTableV2 LookupTableFindV2 SentencepieceOp TFText>FastSentencepieceTokenize
+        ReadVariableOp HashTableV2 LookupTableFindV2 SentencepieceOp
+        TFText>FastSentencepieceTokenize
         RandomUniform StatelessRandomUniformV2 TensorArrayV3 TensorListReserve Assert""".split()
     assert [op for op in needed if not computes(op)] == []
