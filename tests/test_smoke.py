@@ -1,5 +1,5 @@
-"""What each backend must do in the short form of the tests: two architectures with the numbers that
-the others have, three steps, a beam, saving and loading.
+"""What each backend must do in the short form of the tests: three architectures with the numbers
+that the others have, three steps, a beam, saving and loading.
 
 The numbers were computed on the three backends, which agree within 2e-5. That they are right is
 what the other tests show, by comparison with other libraries.
@@ -34,6 +34,7 @@ ARCHITECTURES = {
         "gated": True,
         "num_key_value_heads": 1,
     },
+    "recurrent": {"decoder_autoregression": "ssru", "activation": "gelu_sigmoid"},
 }
 SOURCE = np.array([[5, 6, 7, 8, 9], [10, 4, 6, 0, 0]], "int32")
 TARGET = np.array([[2, 7, 5, 9], [2, 8, 0, 0]], "int32")
@@ -50,6 +51,12 @@ EXPECTED = {
         "ids": [[[7, 10, 10, 3, 0], [10, 10, 10, 3, 0]], [[7, 10, 10, 3, 0], [7, 10, 10, 10, 3]]],
         "scores": [[-6.7527, -7.0445], [-6.7283, -7.3352]],
         "losses": [2.9648, 2.4352, 2.0512],
+    },
+    "recurrent": {
+        "logits": [[-1.1598, 2.4987, 0.0645, 1.0533], [-1.1555, 2.4927, 0.0635, 1.0512]],
+        "ids": [[[1, 1, 1, 3, 0], [1, 1, 1, 1, 3]], [[1, 1, 1, 3, 0], [1, 1, 1, 1, 3]]],
+        "scores": [[-3.7864, -4.3732], [-3.8506, -4.4635]],
+        "losses": [2.9544, 2.3164, 2.1327],
     },
 }
 

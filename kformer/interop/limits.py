@@ -76,6 +76,9 @@ def least_bytes(arguments):
     heads, target = arguments["num_heads"], arguments["target_vocabulary_size"]
     target = target or arguments["vocabulary_size"]
     attention = 4 * hidden * (heads * (arguments.get("head_dim") or 0) or hidden)
+    own = attention
+    if arguments.get("decoder_autoregression") == "ssru":
+        own = 2 * hidden * hidden
     dense = (3 if arguments.get("gated") else 2) * hidden
     copies = (not arguments.get("share_embeddings", True)) + (not arguments["share_output"])
     tables = arguments["vocabulary_size"] + target * copies
@@ -84,7 +87,7 @@ def least_bytes(arguments):
     numbers = (
         tables * hidden
         + arguments["num_encoder_layers"] * (attention + dense * inner)
-        + arguments["num_decoder_layers"] * (2 * attention + dense * decoder_inner)
+        + arguments["num_decoder_layers"] * (own + attention + dense * decoder_inner)
         + 2 * heads * arguments.get("relative_buckets", 0)
     )
     return 2 * numbers

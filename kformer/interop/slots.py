@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kformer.interop.architectures import UNUSED_POSITIONS
+from kformer.layers import SSRU
 
 # The names of the projections of queries, keys, values and outputs.
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -109,7 +110,11 @@ def slots(model):
 
 def _layer(layer, prefix):
     for name, attention, norm in _attentions(layer, "self_attn", "encoder_attn"):
-        yield from _attention(attention, f"{prefix}.{name}", _PROJECTIONS)
+        if isinstance(attention, SSRU):
+            name = "ssru"
+            yield from _ssru(attention, f"{prefix}.{name}")
+        else:
+            yield from _attention(attention, f"{prefix}.{name}", _PROJECTIONS)
         yield from _norm(norm, f"{prefix}.{name}_layer_norm")
     inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
     yield from _linear_in(inner.kernel, inner.bias, f"{prefix}.fc1")
@@ -158,6 +163,13 @@ def _attention(attention, prefix, projections):
         yield from _linear_in(attention.query_kernel, attention.query_bias, query)
         yield from _linear_in(attention.key_value_kernel, attention.key_value_bias, key, value)
     yield from _linear_out(attention.output_kernel, attention.output_bias, output)
+
+
+def _ssru(cell, prefix):
+    """The matrices of an SSRU and the bias of its forget gate: W, Wf and bf in Marian's files."""
+    yield _matrix(cell.cell_forget_kernel, f"{prefix}.cell", f"{prefix}.forget", residual_axes=(0,))
+    if cell.forget_bias is not None:
+        yield Slot(cell.forget_bias, (f"{prefix}.forget.bias",))
 
 
 def _matrix(kernel, *names, residual_axes=()):

@@ -32,6 +32,7 @@ from kformer.layers.relative_positions import (
     relative_buckets,
     rotate_positions,
 )
+from kformer.layers.ssru import SSRU, SSRUCache, linear_recurrence
 
 __all__ = [
     "CrossAttentionCache",
@@ -49,6 +50,8 @@ __all__ = [
     "OutputBias",
     "PositionalEmbedding",
     "RelativePositionBias",
+    "SSRU",
+    "SSRUCache",
     "StaticKeyValueCache",
     "StochasticDepth",
     "WindowCache",
@@ -58,6 +61,7 @@ __all__ = [
     "causal_mask",
     "combine_masks",
     "distances",
+    "linear_recurrence",
     "padding_mask",
     "relative_buckets",
     "rotate_positions",

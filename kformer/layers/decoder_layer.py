@@ -6,8 +6,12 @@ import keras
 
 from kformer.layers.cache import DecoderLayerCache
 from kformer.layers.encoder_layer import LayerOptions, ResidualLayer
+from kformer.layers.masks import both
+from kformer.layers.ssru import SSRU
+from kformer.utils.checks import check_choice
 from kformer.utils.signatures import takes
 
+AUTOREGRESSIONS = ("self_attention", "ssru")
 _NO_SOURCE = "A decoder layer needs `encoded`, the encoder's output, or a `cache` made from it."
 
 
@@ -16,6 +20,7 @@ class DecoderLayerOptions(LayerOptions):
     """The arguments of `DecoderLayer`; its docstring describes them."""
 
     cross_attention: bool = True
+    autoregression: str = "self_attention"
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -30,6 +35,8 @@ class DecoderLayer(ResidualLayer):
             `head_dim` is given.
         cross_attention: bool, default True. Whether the layer has cross-attention. A language model
             has none.
+        autoregression: str, default "self_attention". What reads the earlier target tokens:
+            `"self_attention"`, or `"ssru"`, the recurrent cell `SSRU` in its place.
         **options: the arguments of `EncoderLayer`.
 
     Call arguments:
@@ -50,6 +57,8 @@ class DecoderLayer(ResidualLayer):
             added to the scores of the self-attention. With a `cache` it covers all slots of the
             cache, `[N, T, slots]`.
         use_causal_mask: bool, default True. Whether a token attends to no later token.
+        sequence_starts: boolean tensor `[B, T]`, default `None`. `True` at the first token of
+            each sequence of a packed row. For an SSRU, which takes no mask of pairs.
         cache: `DecoderLayerCache` or `None`, default `None`. The tokens before `x`, from
             `init_cache` or an earlier call.
         return_attention_scores: bool, default False. Whether to return the probabilities, too.
@@ -59,12 +68,12 @@ class DecoderLayer(ResidualLayer):
     Returns:
         Float tensor `[B, T, D]`; then, with `return_attention_scores`, the pair of the
         self-attention's probabilities `[B, N, T, T]` and the cross-attention's `[B, N, T, S]`
-        (without cross-attention only the former); then, with `cache`, the cache with the new
-        tokens.
+        (without cross-attention only the former; `None` for it with an SSRU); then, with `cache`,
+        the cache with the new tokens.
 
     Raises:
         ValueError: an option is unknown or out of range, or does not fit the hidden size; or a call
-            has neither `encoded` nor `cache`.
+            has neither `encoded` nor `cache`, or a mask that an SSRU cannot have.
 
     Example:
     ```python
@@ -85,6 +94,14 @@ class DecoderLayer(ResidualLayer):
                 self._make_residual("cross_attention")
             )
             self.cross_attention = self._make_attention("cross_attention")
+
+    def _make_self_attention(self):
+        options = self.options
+        check_choice("autoregression", options.autoregression, AUTOREGRESSIONS)
+        self.is_recurrent = options.autoregression == "ssru"
+        if self.is_recurrent:
+            return SSRU(use_bias=options.use_bias, **self._part("ssru"))
+        return super()._make_self_attention()
 
     def build(self, x_shape, encoded_shape=None):
         if self.cross_attention is not None:
@@ -128,6 +145,7 @@ class DecoderLayer(ResidualLayer):
         cross_attention_mask=None,
         attention_bias=None,
         use_causal_mask=True,
+        sequence_starts=None,
         cache=None,
         return_attention_scores=False,
         training=None,
@@ -138,18 +156,38 @@ class DecoderLayer(ResidualLayer):
         if encoded is None and cache is None and self.cross_attention is not None:
             raise ValueError(_NO_SOURCE)
         options = {"return_attention_scores": return_attention_scores, "training": training}
-        outputs = self.self_attention(
-            self._sublayer_input(self.self_attention_norm, x),
-            padding_mask=padding_mask,
-            left_padding=left_padding,
-            attention_mask=attention_mask,
-            attention_bias=attention_bias,
-            use_causal_mask=use_causal_mask,
-            cache=None if cache is None else cache.self_attention,
-            query_mask=mask if mask is not None else x_mask,
-            **options,
-        )
-        output, scores, self_cache = _unpack(outputs, return_attention_scores, cache)
+        implicit_mask = mask if mask is not None else x_mask
+        inputs = self._sublayer_input(self.self_attention_norm, x)
+        self_cache = None if cache is None else cache.self_attention
+        if self.is_recurrent:
+            unusable = (left_padding, attention_mask, attention_bias)
+            if not use_causal_mask or any(value is not None for value in unusable):
+                raise ValueError(
+                    "An SSRU reads one token after the other, so it takes no attention_mask, "
+                    "attention_bias or left_padding, and is always causal: give padding_mask and "
+                    "sequence_starts."
+                )
+            padding_mask = both(padding_mask, implicit_mask)
+            masks = {"padding_mask": padding_mask, "sequence_starts": sequence_starts}
+            outputs = self.self_attention(inputs, **masks, cache=self_cache)
+            output, scores, self_cache = _unpack(outputs, False, cache)
+        else:
+            if sequence_starts is not None:
+                raise ValueError(
+                    "sequence_starts is for an SSRU: give self-attention an attention_mask."
+                )
+            outputs = self.self_attention(
+                inputs,
+                padding_mask=padding_mask,
+                left_padding=left_padding,
+                attention_mask=attention_mask,
+                attention_bias=attention_bias,
+                use_causal_mask=use_causal_mask,
+                cache=self_cache,
+                query_mask=implicit_mask,
+                **options,
+            )
+            output, scores, self_cache = _unpack(outputs, return_attention_scores, cache)
         x = self._add_self_attention(x, output, training)
         cross_cache = ()
         if self.cross_attention is not None:
@@ -177,10 +215,11 @@ class DecoderLayer(ResidualLayer):
         if not return_attention_scores:
             return super().compute_output_spec(x)
         output, scores = super().compute_output_spec(x, True)
+        own = None if self.is_recurrent else scores
         if self.cross_attention is None:
-            return output, scores
+            return output, own
         shape = (*scores.shape[:3], encoded.shape[1])
-        return output, (scores, keras.KerasTensor(shape, dtype=self.compute_dtype))
+        return output, (own, keras.KerasTensor(shape, dtype=self.compute_dtype))
 
 
 def _unpack(outputs, has_scores, cache):

@@ -75,7 +75,11 @@ class ResidualLayer(ReadsLists):
         self.self_attention_norm, self.self_attention_dropout, self.self_attention_depth = (
             self._make_residual("self_attention")
         )
-        self.self_attention = self._make_attention(
+        self.self_attention = self._make_self_attention()
+
+    def _make_self_attention(self):
+        options = self.options
+        return self._make_attention(
             "self_attention",
             rotary=options.rotary,
             kind=options.attention_kind,
@@ -187,7 +191,7 @@ class EncoderLayer(ResidualLayer):
             network.
         stochastic_depth: float in `[0, 1)`, default 0.0. The rate at which training skips a
             sub-layer for a whole sequence.
-        activation: str, default "relu". `"relu"`, `"gelu"`, `"gelu_tanh"` or `"silu"`.
+        activation: str, default "relu". As in `FeedForward`.
         gated: bool, default False. Whether the feed-forward network is gated (GeGLU, SwiGLU).
         normalize_first: bool, default False. `False` for post-norm, `norm(x + f(x))`, as in the
             paper; `True` for pre-norm, `x + f(norm(x))`. A pre-norm stack needs a norm after its

@@ -14,7 +14,9 @@ from kformer.layers.products import product_dtype
 from kformer.layers.shapes import flat, linear, unflat
 from kformer.utils.checks import check_choice
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu")
+# Of the approximation "gelu_sigmoid".
+GELU_FACTOR = 1.702
 
 
 @keras.saving.register_keras_serializable(package="kformer")
@@ -27,7 +29,8 @@ class FeedForward(ReadsLists):
     Args:
         intermediate_dim: int. The width of the hidden layer (the paper's d_ff).
         activation: str, default "relu". `"relu"` (the paper), `"gelu"` (exact, by the error
-            function), `"gelu_tanh"` (its approximation, as in T5's models) or `"silu"` (swish).
+            function), `"gelu_tanh"` (its approximation, as in T5's models), `"gelu_sigmoid"`
+            (`x * sigmoid(1.702 x)`, as in Marian's) or `"silu"` (swish).
         gated: bool, default False. Whether a third map gates the hidden layer: GeGLU with gelu,
             SwiGLU with silu. It adds half as many parameters again.
         dropout: float in `[0, 1)`, default 0.0. The dropout rate after the activation. The paper
@@ -133,6 +136,8 @@ class FeedForward(ReadsLists):
         return adapted(self, dense.name, x, outputs)
 
     def _activate(self, x):
+        if self.activation == "gelu_sigmoid":
+            return x * ops.sigmoid(GELU_FACTOR * x)
         if self.activation.startswith("gelu"):
             return keras.activations.gelu(x, approximate=self.activation == "gelu_tanh")
         return keras.activations.get(self.activation)(x)

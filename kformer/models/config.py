@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kformer.layers.counter_hash import settled_seed
+from kformer.layers.decoder_layer import AUTOREGRESSIONS
 from kformer.layers.feed_forward import ACTIVATIONS
 from kformer.layers.multi_head_attention import KINDS
 from kformer.layers.normalization import NORMALIZATIONS
@@ -22,6 +23,8 @@ from kformer_options.field import check_values, docstring_entry, option
 RELATIVE_POSITIONS = ("rope", "alibi", "t5")
 # The sizes that may differ between the encoder's layers and the decoder's.
 _SIZES = ("intermediate_dim", "num_heads")
+# The options of self-attention alone.
+_OF_SELF_ATTENTION = ("attention_kind", "attention_window", "attention_dilation", "global_tokens")
 
 
 # Every value except the default, in the metadata of a field.
@@ -112,7 +115,7 @@ class Architecture:
         "The activation of the feed-forward networks.",
         "relu",
         choices=ACTIVATIONS,
-        metadata={"variant": ("gelu_tanh",)},
+        metadata={"variant": ("gelu_tanh", "gelu_sigmoid")},
     )
     gated: bool = option(
         "Whether the feed-forward networks are gated: GeGLU with gelu, SwiGLU with silu.",
@@ -318,6 +321,14 @@ class TransformerConfig(GeneratorConfig):
         "`intermediate_dim` of the decoder if it differs.", at_least=1
     )
     decoder_num_heads: int | None = option("`num_heads` of the decoder if it differs.", at_least=1)
+    decoder_autoregression: str = option(
+        'How the decoder reads earlier tokens: by `"self_attention"`, or by `"ssru"`, a recurrent '
+        "cell (`kformer.layers.SSRU`), as Firefox's and Marian's models for quick translation do. "
+        "The options of self-attention are then the encoder's alone.",
+        "self_attention",
+        choices=AUTOREGRESSIONS,
+        metadata={"variant": ("ssru",)},
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -333,8 +344,14 @@ class TransformerConfig(GeneratorConfig):
     @property
     def of_decoder(self):
         """The decoder's options: `intermediate_dim` and `num_heads` are those of its layers."""
-        sizes = {name: getattr(self, f"decoder_{name}") or getattr(self, name) for name in _SIZES}
-        return dataclasses.replace(self, **sizes, **{f"decoder_{name}": None for name in _SIZES})
+        options = {name: getattr(self, f"decoder_{name}") or getattr(self, name) for name in _SIZES}
+        options |= {f"decoder_{name}": None for name in _SIZES}
+        if self.decoder_autoregression == "ssru":
+            fields = self.__dataclass_fields__
+            options |= {name: fields[name].default for name in _OF_SELF_ATTENTION}
+            if self.position_encoding in RELATIVE_POSITIONS:
+                options["position_encoding"] = None
+        return dataclasses.replace(self, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

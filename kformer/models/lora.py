@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from kformer.layers import FeedForward, MultiHeadAttention
+from kformer.layers import SSRU, FeedForward, MultiHeadAttention
 from kformer.layers.low_rank import add_adapter, layers_inside
 from kformer.models.base_model import BaseModel
 from kformer.utils.checks import check_whole
@@ -121,7 +121,7 @@ def _kernels(model):
     """Layer, name and variable of each kernel that an adapter may have, in the order of paths."""
     kernels = []
     for layer in layers_inside(model):
-        if isinstance(layer, MultiHeadAttention):
+        if isinstance(layer, MultiHeadAttention | SSRU):
             kernels += [(layer, name, kernel) for name, kernel in layer.kernels().items()]
         elif isinstance(layer, FeedForward):
             kernels += [(layer, name, dense.kernel) for name, dense in layer.maps().items()]

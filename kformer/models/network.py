@@ -96,7 +96,13 @@ class Network:
         self.source_positions = normalized_positions("source_positions")
         self.target_positions = normalized_positions("target_positions")
         self.encoder = EncoderStack(config, config.num_encoder_layers, policy)
-        self.decoder = DecoderStack(config.of_decoder, config.num_decoder_layers, policy)
+        self.is_recurrent = config.decoder_autoregression == "ssru"
+        self.decoder = DecoderStack(
+            config.of_decoder,
+            config.num_decoder_layers,
+            policy,
+            autoregression=config.decoder_autoregression,
+        )
         self.encoder_layers, self.decoder_layers = self.encoder.layers, self.decoder.layers
         scale = config.hidden_dim**-0.5 if config.scale_output else None
         self.output = TokenOutput(
@@ -162,14 +168,16 @@ class Network:
         masks, positions = {"encoded_padding_mask": source_mask}, {"start_index": start_index}
         if segments is not None:
             source_segments, segments = segments
-            mask, length = segment_mask(segments, segments), keras.ops.shape(segments)[1]
-            # One causal mask serves all layers. Only layers with local attention make their own.
-            if not self.decoder.is_local:
-                mask = combine_masks(mask, causal_mask(length, length))
-            cross_mask = segment_mask(segments, source_segments)
-            masks = {"attention_mask": mask, "cross_attention_mask": cross_mask}
-            masks["use_causal_mask"] = self.decoder.is_local
             positions = {"positions": segment_positions(segments)}
+            masks = {"cross_attention_mask": segment_mask(segments, source_segments)}
+            if self.is_recurrent:
+                masks["sequence_starts"] = keras.ops.equal(positions["positions"], 0)
+            else:
+                mask, length = segment_mask(segments, segments), keras.ops.shape(segments)[1]
+                # One causal mask serves all layers. Only local attention makes its own.
+                if not self.decoder.is_local:
+                    mask = combine_masks(mask, causal_mask(length, length))
+                masks |= {"attention_mask": mask, "use_causal_mask": self.decoder.is_local}
         x = _embed(self.target_embedding, self.target_positions, target_ids, positions, training)
         caches = None if cache is None else cache.layers
         recording = {"record": record, "recorded_layer": recorded_layer}

@@ -197,7 +197,9 @@ class DecoderStack(Stack):
             if is_recorded:
                 x, scores = x
                 has_cross = layer.cross_attention is not None
-                append(full_record, "decoder_attention_scores", scores[0] if has_cross else scores)
+                own_scores = scores[0] if has_cross else scores
+                if own_scores is not None:  # An SSRU has none.
+                    append(full_record, "decoder_attention_scores", own_scores)
                 if has_cross:
                     append(record, "cross_attention_scores", scores[1])
                 append(full_record, "decoder_hidden_states", x)

@@ -192,7 +192,8 @@ class Transformer(SequenceModel):
             Dict with `logits` `[B, T, V]` and lists with an entry per layer:
             `encoder_hidden_states` `[B, S, D]` and `decoder_hidden_states` `[B, T, D]` (with one
             more entry at the front, the embeddings), `encoder_attention_scores` `[B, N, S, S]`,
-            `decoder_attention_scores` `[B, N, T, T]`, `cross_attention_scores` `[B, N, T, S]`.
+            `decoder_attention_scores` `[B, N, T, T]` (not of an SSRU), `cross_attention_scores`
+            `[B, N, T, S]`.
         """
         record = {}
         source_ids, target_ids = (

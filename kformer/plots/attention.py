@@ -64,9 +64,14 @@ class AttentionMaps:
             the keys.
 
         Raises:
-            ValueError: the kind is unknown.
+            ValueError: the kind is unknown, or the model has none of it.
         """
         check_choice("The kind of attention", kind, KINDS)
+        if not len(getattr(self, kind)):
+            raise ValueError(
+                "The model's decoder has an SSRU in place of self-attention: look at its attention "
+                "of the kind cross or encoder."
+            )
         queries = self.source if kind == "encoder" else self.target
         keys = self.read if kind == "decoder" else self.source
         return getattr(self, kind), queries, keys

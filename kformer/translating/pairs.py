@@ -170,8 +170,10 @@ def attention_weights(model, source_ids, target_ids):
     outputs = model.inspect({name: np.array([ids], "int32") for name, ids in inputs.items()})
     weights = {}
     for kind in ("cross", "encoder", "decoder"):
-        layers = [ops.cast(scores[0], "float32") for scores in outputs[f"{kind}_attention_scores"]]
-        weights[kind] = np.stack([ops.convert_to_numpy(scores) for scores in layers])
+        # A decoder with an SSRU has no self-attention.
+        layers = outputs.get(f"{kind}_attention_scores", [])
+        layers = [ops.convert_to_numpy(ops.cast(scores[0], "float32")) for scores in layers]
+        weights[kind] = np.stack(layers) if layers else np.zeros((0, 0, 0, 0), "float32")
     return weights
 
 

@@ -30,6 +30,14 @@ def test_agrees_with_pytorch(randomize, x, activation):
     np.testing.assert_allclose(to_numpy(layer(x)), expected.numpy(), atol=2e-6)
 
 
+def test_the_sigmoid_form_of_gelu(x):
+    layer = FeedForward(F, activation="gelu_sigmoid", seed=0)
+    layer(x)
+    hidden = x @ to_numpy(layer.intermediate.kernel)
+    expected = hidden / (1 + np.exp(-1.702 * hidden)) @ to_numpy(layer.output_projection.kernel)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=1e-6)
+
+
 def test_each_position_alone(x):
     layer = FeedForward(F, seed=0)
     whole = to_numpy(layer(x))
@@ -100,5 +108,7 @@ def test_initializers_of_the_user(x):
 
 
 def test_unknown_activation():
-    with pytest.raises(ValueError, match="one of relu, gelu, gelu_tanh, silu, but 'swiglu'"):
+    with pytest.raises(
+        ValueError, match="one of relu, gelu, gelu_tanh, gelu_sigmoid, silu, but 'swiglu'"
+    ):
         FeedForward(F, activation="swiglu")

@@ -34,6 +34,7 @@ MODELS = {
         "normalize_embeddings": True,
         "normalize_first": True,
     },
+    "SSRU": {"decoder_autoregression": "ssru"},
 }
 
 

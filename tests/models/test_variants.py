@@ -42,11 +42,16 @@ VARIANTS = {
         "position_encoding": "rope",
     },
     "linear": {"attention_kind": "linear", "position_encoding": "rope", "normalize_first": True},
+    "ssru": {
+        "decoder_autoregression": "ssru",
+        "position_encoding": "t5",
+        "activation": "gelu_sigmoid",
+    },
 }
 if (
     keras.backend.backend() == "jax"
 ):  # It compiles each operation for each shape; these have all operations that there are.
-    VARIANTS = {name: VARIANTS[name] for name in ("t5", "grouped", "local alibi", "linear")}
+    VARIANTS = {name: VARIANTS[name] for name in ("t5", "grouped", "local alibi", "linear", "ssru")}
 by_variant = pytest.mark.parametrize("name", VARIANTS)
 
 

@@ -21,7 +21,7 @@ from kformer.decoding.decoders import Decoder, DecoderState
 from kformer.decoding.fast import ops_stored
 from kformer.decoding.fast.eligibility import why_not_fast
 from kformer.decoding.fast.weights import bind_weights
-from kformer.layers import padding_mask
+from kformer.layers import linear_recurrence, padding_mask
 from kformer.layers.full_attention import MASKED
 from kformer.layers.relative_positions import rotary_factors
 from kformer.utils.backend import take
@@ -128,6 +128,7 @@ class FastCache(NamedTuple):
 
     keys: Any  # tuple with [R, N, T, H] of each layer
     values: Any  # tuple with [R, N, T, H] of each layer
+    states: Any  # tuple with [R, D] of each layer with an SSRU, which has no keys and values
     # [2 layers, B, N, S, H]: keys and values of the source, as `arrange_source` returns them
     cross: Any
     bias: Any  # float [B, 1, 1, S], which is added to the scores: `MASKED` at padding, else 0
@@ -138,9 +139,9 @@ class FastCache(NamedTuple):
 
     def reorder(self, rows):
         """Returns the cache with row i from the former row `rows[i]`, of the same sentence."""
-        keys = tuple(take(array, rows) for array in self.keys)
-        values = tuple(take(array, rows) for array in self.values)
-        return self._replace(keys=keys, values=values)
+        own = {"keys": self.keys, "values": self.values, "states": self.states}
+        own = {name: tuple(take(array, rows) for array in arrays) for name, arrays in own.items()}
+        return self._replace(**own)
 
     def select(self, sentences, rows):
         """Returns the cache of the sentences `[C]` alone; their rows are `rows` `[R]`."""
@@ -165,8 +166,13 @@ class FastNetwork:
         self._width, self._pad_id, self._hidden_dim = width, model.pad_id, model.hidden_dim
         first = network.decoder_layers[0]
         self._normalize_first = first.normalize_first
+        self._is_recurrent = network.is_recurrent
         # All decoder layers have the same number and size of heads.
-        self._heads = first.self_attention
+        self._heads = first.cross_attention if self._is_recurrent else first.self_attention
+        # Of both sides; a decoder with an SSRU rotates nothing.
+        self._interleaved = (network.encoder_layers[0].self_attention.rotary or {}).get(
+            "interleaved"
+        )
         self._network = network
 
     def encode(self, source_ids):
@@ -210,12 +216,17 @@ class FastNetwork:
             self._by_head(encoded, layer.cross_attention.source, 2, self._heads) * factors
             for layer in self._weights.decoder
         ]
-        rows = ops.shape(mask)[0] * self._width
-        empty = (fast.empty_cache(rows, self._heads.num_heads, steps, self._heads.head_size),)
-        empty *= len(self._weights.decoder)
+        rows, layers = ops.shape(mask)[0] * self._width, len(self._weights.decoder)
+        empty = states = ()
+        if self._is_recurrent:
+            states = (ops.zeros((rows, self._hidden_dim), dtype="float32"),) * layers
+        else:
+            heads, size = self._heads.num_heads, self._heads.head_size
+            empty = (fast.empty_cache(rows, heads, steps, size),) * layers
         return FastCache(
             keys=empty,
             values=empty,
+            states=states,
             cross=fast.arrange_source(ops.concatenate(cross), self._width),
             bias=self._bias(mask),
             positions=self._positions(steps),
@@ -242,16 +253,21 @@ class FastNetwork:
         x = self._embed(ids, weights.target, vectors)
         cross = fast.unstack(cache.cross, 2 * len(weights.decoder))
         count, size = self._heads.num_heads, self._heads.head_size
-        keys, values = list(cache.keys), list(cache.values)
+        keys, values, states = list(cache.keys), list(cache.values), list(cache.states)
         for number, layer in enumerate(weights.decoder):
-            attention = layer.self_attention
-            heads = fast.product(self._sublayer_input(attention, x), *attention.inputs)
-            query, key, value = fast.split(fast.reshape(heads, (-1, 3 * count, 1, size)), 3, 1)
-            query, key = self._rotate(query, factors), self._rotate(key, factors)
-            keys[number] = fast.extend(keys[number], key, index)
-            values[number] = fast.extend(values[number], value, index)
-            context = fast.attend_cache(query, keys[number], values[number], size**-0.5, index)
-            x = self._add(attention, x, fast.product(context, *attention.output))
+            if self._is_recurrent:
+                cell, forget = self._cell_and_forget(layer.self_attention, x)
+                states[number] = cell + forget * (states[number] - cell)
+                x = self._add(layer.self_attention, x, fast.activate(states[number], "relu"))
+            else:
+                attention = layer.self_attention
+                heads = fast.product(self._sublayer_input(attention, x), *attention.inputs)
+                query, key, value = fast.split(fast.reshape(heads, (-1, 3 * count, 1, size)), 3, 1)
+                query, key = self._rotate(query, factors), self._rotate(key, factors)
+                keys[number] = fast.extend(keys[number], key, index)
+                values[number] = fast.extend(values[number], value, index)
+                context = fast.attend_cache(query, keys[number], values[number], size**-0.5, index)
+                x = self._add(attention, x, fast.product(context, *attention.output))
 
             attention = layer.cross_attention
             query = fast.product(self._sublayer_input(attention, x), *attention.inputs)
@@ -261,7 +277,8 @@ class FastNetwork:
             x = self._feed_forward(layer.feed_forward, x)
         x = self._normalize(x, weights.decoder_norm)
         logits = fast.project(x, weights.projection, cache.projection, weights.output_bias)
-        return logits, cache._replace(keys=tuple(keys), values=tuple(values))
+        own = {"keys": tuple(keys), "values": tuple(values), "states": tuple(states)}
+        return logits, cache._replace(**own)
 
     def source_attention(self, source_ids, target_ids):
         """Computes the cross-attention of given translations.
@@ -288,7 +305,14 @@ class FastNetwork:
         tokens = Encoded(x, indices, ops.ones_like(target_ids, dtype="bool"))
         probabilities = []
         for layer in self._weights.decoder:
-            x = self._attend_self(layer.self_attention, tokens, heads, factors, causal)
+            if self._is_recurrent:
+                cell, forget = self._cell_and_forget(layer.self_attention, tokens.rows)
+                shape = (sentences, length, self._hidden_dim)
+                update, forget = (fast.reshape(x, shape) for x in (cell - forget * cell, forget))
+                states = fast.reshape(linear_recurrence(forget, update), (-1, self._hidden_dim))
+                x = self._add(layer.self_attention, tokens.rows, fast.activate(states, "relu"))
+            else:
+                x = self._attend_self(layer.self_attention, tokens, heads, factors, causal)
             attention = layer.cross_attention
             inputs = tokens._replace(rows=self._sublayer_input(attention, x))
             (query,) = fast.unstack(self._by_head(inputs, attention.inputs, 1, heads), 1)
@@ -322,7 +346,7 @@ class FastNetwork:
         if factors is None:
             return x
         cosines, sines = factors
-        return x * cosines + self._fast.swap(x, self._heads.rotary["interleaved"]) * sines
+        return x * cosines + self._fast.swap(x, self._interleaved) * sines
 
     # Parts of a layer.
 
@@ -343,6 +367,12 @@ class FastNetwork:
         hidden = self._fast.activate(hidden, weights.activation)
         is_positive = weights.activation == "relu"
         return self._add(weights, x, self._fast.product(hidden, *weights.output, is_positive))
+
+    def _cell_and_forget(self, weights, x):
+        """Returns what an SSRU adds, and the share `[R, D]` of its state that it keeps."""
+        inputs = self._sublayer_input(weights, x)
+        cell, gate = self._fast.split(self._fast.product(inputs, *weights.inputs), 2, -1)
+        return cell, self._fast.activate(gate + weights.forget_bias, "sigmoid")
 
     def _attend_self(self, weights, tokens, heads, factors, bias, computed=None):
         """Runs a self-attention sub-layer on whole sentences, whose rows are `tokens.rows`."""

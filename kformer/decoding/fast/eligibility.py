@@ -11,7 +11,8 @@ def why_not_fast(model):
     """Returns why `FastDecoder` cannot run a model.
 
     It runs a `Transformer` of this package's own layers in float32: the paper's, its published
-    descendants, or one with rotary positions. A layer of another class may compute anything.
+    descendants, or one with rotary positions or an SSRU. A layer of another class may compute
+    anything.
 
     Args:
         model: a model.
@@ -32,7 +33,7 @@ def why_not_fast(model):
         return f"the model computes in {model.policy_name}"
     if model.lora is not None:
         return "the model has LoRA adapters"
-    variants = variants_of(model.config.to_dict(), supported=("rope",))
+    variants = variants_of(model.config.to_dict(), supported=("rope", "ssru", "gelu_sigmoid"))
     if variants:
         return f"the model has {', '.join(variants)}"
     return _foreign_layer(model.network)
@@ -59,7 +60,8 @@ def _kinds(network):
     for layer in (*network.encoder_layers, *network.decoder_layers):
         is_decoder = layer in network.decoder_layers
         yield layer, layers.DecoderLayer if is_decoder else layers.EncoderLayer
-        yield layer.self_attention, layers.MultiHeadAttention
+        is_recurrent = is_decoder and network.is_recurrent
+        yield layer.self_attention, layers.SSRU if is_recurrent else layers.MultiHeadAttention
         yield getattr(layer, "cross_attention", None), layers.MultiHeadAttention
         yield layer.feed_forward, layers.FeedForward
     for embedding in (network.source_embedding, network.target_embedding):

@@ -141,7 +141,9 @@ class FastOps(abc.ABC):
 
     @abc.abstractmethod
     def activate(self, x, name):
-        """An activation, `"relu"`, `"gelu"` (exact) or `"silu"`, of `[R, O]`."""
+        """An activation of `[R, O]`: `"relu"`, `"gelu"` (exact), `"gelu_sigmoid"`, `"silu"` or
+        `"sigmoid"`.
+        """
 
     @abc.abstractmethod
     def layer_norm(self, x, gamma, beta, epsilon):

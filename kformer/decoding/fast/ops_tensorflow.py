@@ -1,6 +1,7 @@
 """The operations of the fast decoder on TensorFlow."""
 
 from kformer.decoding.fast.ops import FastOps
+from kformer.layers.feed_forward import GELU_FACTOR
 
 
 class TensorFlowOps(FastOps):
@@ -51,6 +52,8 @@ class TensorFlowOps(FastOps):
         return y if bias is None else self._tf.nn.bias_add(y, bias)
 
     def activate(self, x, name):
+        if name == "gelu_sigmoid":
+            return x * self._tf.sigmoid(GELU_FACTOR * x)
         return getattr(self._tf.nn, name)(x)
 
     def layer_norm(self, x, gamma, beta, epsilon):

@@ -1,6 +1,7 @@
 """The operations of the fast decoder on PyTorch."""
 
 from kformer.decoding.fast.ops import FastOps
+from kformer.layers.feed_forward import GELU_FACTOR
 
 
 class TorchOps(FastOps):
@@ -29,6 +30,10 @@ class TorchOps(FastOps):
         return x @ kernel if bias is None else self._torch.addmm(bias, x, kernel)
 
     def activate(self, x, name):
+        if name == "sigmoid":  # Among the functions of layers it is deprecated.
+            return self._torch.sigmoid(x)
+        if name == "gelu_sigmoid":
+            return x * self._torch.sigmoid(GELU_FACTOR * x)
         return getattr(self._functional, name)(x)
 
     def layer_norm(self, x, gamma, beta, epsilon):

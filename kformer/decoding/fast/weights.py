@@ -3,6 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
+from kformer.layers import SSRU
+
 
 class Linear(NamedTuple):
     """`x W + b`."""
@@ -28,6 +30,14 @@ class Attention(NamedTuple):
     source: Any = None  # Linear, of a cross-attention's keys and values
 
 
+class Cell(NamedTuple):
+    """The weights of an SSRU."""
+
+    norm: Norm
+    inputs: Linear  # of cell and forget gate, without a bias
+    forget_bias: Any
+
+
 class FeedForwardWeights(NamedTuple):
     """The weights of a feed-forward network."""
 
@@ -40,7 +50,7 @@ class FeedForwardWeights(NamedTuple):
 class LayerWeights(NamedTuple):
     """The weights of an encoder or decoder layer."""
 
-    self_attention: Attention
+    self_attention: Any  # Attention, or the Cell in its place
     feed_forward: FeedForwardWeights
     cross_attention: Any = None  # Attention, in a decoder
 
@@ -126,9 +136,13 @@ def _layer(layer, fast, source_factors=None):
         return _norm(norm, fast, factors), _linear(kernel, bias, fast, factors)
 
     attention, cross = layer.self_attention, getattr(layer, "cross_attention", None)
-    inputs = attention.query_key_value_kernel, attention.query_key_value_bias
-    output = _linear(attention.output_kernel, attention.output_bias, fast)
-    self_attention = Attention(*norm_and_inputs(layer.self_attention_norm, *inputs), output)
+    if isinstance(attention, SSRU):
+        inputs = norm_and_inputs(layer.self_attention_norm, attention.cell_forget_kernel, None)
+        self_attention = Cell(*inputs, fast.bind(attention.forget_bias))
+    else:
+        inputs = attention.query_key_value_kernel, attention.query_key_value_bias
+        output = _linear(attention.output_kernel, attention.output_bias, fast)
+        self_attention = Attention(*norm_and_inputs(layer.self_attention_norm, *inputs), output)
     cross_attention = cross and Attention(
         *norm_and_inputs(layer.cross_attention_norm, cross.query_kernel, cross.query_bias),
         source=_linear(cross.key_value_kernel, cross.key_value_bias, fast, source_factors),

@@ -54,6 +54,16 @@ OPTIONS = {
     "large epsilon": {"layer_norm_epsilon": 0.3},
     "other padding": {"pad_id": 30},
     "other sizes of the decoder": {"decoder_intermediate_dim": 24, "decoder_num_heads": 2},
+    "SSRU, as in Marian": {
+        "decoder_autoregression": "ssru",
+        "position_encoding": "sinusoidal_fairseq",
+        "activation": "gelu_sigmoid",
+    },
+    "SSRU, pre-norm, rotary": {
+        "decoder_autoregression": "ssru",
+        "normalize_first": True,
+        "position_encoding": "rope",
+    },
     "other heads of the decoder, rotary": {"decoder_num_heads": 2, "position_encoding": "rope"},
 }
 # Models that it does not run: the option, and others that it needs.
