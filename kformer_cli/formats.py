@@ -25,9 +25,9 @@ from kformer_options.export_formats import FORMATS, check_installed, dtypes_help
 from kformer_options.model_folders import (
     check_hub,
     check_new_folder,
-    check_published,
     check_trained,
     is_hub_name,
+    missing_model,
 )
 from kformer_options.search import SEARCH as SEARCH_OPTIONS
 from kformer_options.text_files import check_readable
@@ -183,15 +183,21 @@ def _check_export(run, format, dtype, search, graph, options):
     return entry
 
 
+_TOOLKIT = chosen(
+    *("source_model", "target_model", "source_vocabulary", "target_vocabulary"),
+    *("pretokenized", "num_heads"),
+)
+
+
 @with_options(
-    {**LANGUAGES, "dtype": _IMPORTED_DTYPE, **chosen("ignore", "revision"), **MACHINE},
+    {**LANGUAGES, "dtype": _IMPORTED_DTYPE, **chosen("ignore", "revision"), **_TOOLKIT, **MACHINE},
     dtype="float32",
 )
 def import_(
     path: str = typer.Argument(
-        metavar="NAME_OR_FOLDER",
-        help="A model's name at the Hugging Face hub, or the folder of a downloaded one: "
-        "config.json, model.safetensors or pytorch_model.bin, tokenizer files.",
+        metavar="NAME_OR_PATH",
+        help="A model's name at the Hugging Face hub, or the folder of a downloaded one; or the "
+        "file, folder or archive of another toolkit's model.",
     ),
     output: pathlib.Path = option("The run directory to make.", required=True, metavar="RUN"),
     **options,
@@ -212,8 +218,8 @@ def import_(
     """
     if is_hub_name(path):
         check_hub(path)
-    else:
-        check_published(path)
+    elif not pathlib.Path(path).exists():
+        raise missing_model(path)
     check_new_folder(output)
     with quiet_imports():
         from kformer.interop import import_checkpoint
@@ -221,7 +227,7 @@ def import_(
         run = import_checkpoint(
             path,
             output,
-            **set_options(options, [*LANGUAGES, "dtype", "revision"]),
+            **set_options(options, [*LANGUAGES, *_TOOLKIT, "dtype", "revision"]),
             ignore=options["ignore"] or (),
             report=lambda text: print(f"warning: {text}", file=sys.stderr),
         )

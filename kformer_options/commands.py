@@ -155,6 +155,27 @@ class CommandOptions:
     revision: str | None = option(
         "A branch, tag or commit of a model at the hub.", settled="its main branch", metavar="NAME"
     )
+    source_model: Path | None = option(
+        "A SentencePiece model that cuts the source text, of a model of another toolkit.",
+        settled="the one beside the files",
+        group="Other toolkits",
+    )
+    target_model: Path | None = option(
+        "The same for the target side.", settled="the one beside the files, or that of the source"
+    )
+    source_vocabulary: Path | None = option(
+        "The toolkit's own file of source tokens.", settled="the one beside the files"
+    )
+    target_vocabulary: Path | None = option(
+        "The same for the target side.", settled="the one beside the files"
+    )
+    pretokenized: bool = option("Texts are tokens with spaces between them.", False)
+    num_heads: int | None = option(
+        "Attention heads, where the files do not tell.",
+        settled="what the files say",
+        at_least=1,
+        flag="heads",
+    )
     source_language: str | None = option(
         "Source language, of a model of several, such as eng_Latn.",
         settled="its own",

@@ -98,14 +98,19 @@ def check_published(path):
     """
     path = pathlib.Path(path)
     if not path.is_dir():
-        raise FileNotFoundError(
-            f"There is no folder {path}: give the folder of a downloaded model, with its "
-            "config.json, or its name at the hub, such as Helsinki-NLP/opus-mt-en-de."
-        )
+        raise missing_model(path)
     if not (path / "config.json").is_file():
         raise FileNotFoundError(
             f"{path} has no config.json, so it is not a folder of a published model."
         )
+
+
+def missing_model(path):
+    """Returns the `FileNotFoundError` for a model to import that is not there."""
+    return FileNotFoundError(
+        f"There is nothing at {path}: give the file or folder of a downloaded model, or its name "
+        "at the hub, such as Helsinki-NLP/opus-mt-en-de."
+    )
 
 
 def check_run(path):

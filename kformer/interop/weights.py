@@ -17,13 +17,13 @@ _ROWS = 4096
 _UNUSED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 
-def check_sizes(arguments, weights, where):
+def check_sizes(arguments, weights, where, settings="config.json"):
     """Compares a model's sizes with what is stored, before memory is allocated for it.
 
     Args:
         arguments: dict, as `model_arguments` returns it.
-        weights: `kformer.interop.checkpoint.Weights`.
-        where: str. The files' name in error messages.
+        weights: `kformer.interop.checkpoint.Weights`, or a `TensorTable` of another toolkit.
+        where, settings: str. What error messages call the files, and what states the sizes.
 
     Raises:
         ValueError: the number of layers, or the shape of a table or of a feed-forward network
@@ -37,7 +37,7 @@ def check_sizes(arguments, weights, where):
         count = len({name.partition(".")[0] for name in names})
         if count != (expected := arguments[f"num_{side}_layers"]):
             raise ValueError(
-                f"{where} has the weights of {count} {side} layers, but config.json asks for "
+                f"{where} has the weights of {count} {side} layers, but {settings} asks for "
                 f"{expected}."
             )
     hidden_dim, inner = arguments["hidden_dim"], arguments["intermediate_dim"]
@@ -56,19 +56,19 @@ def check_sizes(arguments, weights, where):
         sizes["model.encoder.embed_positions.weight"] = arguments["max_length"] + UNUSED_POSITIONS
     for name, rows in sizes.items():
         if name in shapes:
-            _check_shape(name, shapes, (rows, hidden_dim), where)
+            _check_shape(name, shapes, (rows, hidden_dim), where, settings)
     needed = least_bytes(arguments)
     if needed > weights.num_bytes:
         raise ValueError(
             f"{where} has {weights.num_bytes} bytes of weights, but a model of the sizes in "
-            f"config.json has at least {needed}: they are not of one model."
+            f"{settings} has at least {needed}: they are not of one model."
         )
 
 
-def _check_shape(name, shapes, expected, where):
+def _check_shape(name, shapes, expected, where, settings):
     if shapes[name] != expected:
         raise ValueError(
-            f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but config.json "
+            f"{where}: the tensor {name!r} has the shape {list(shapes[name])}, but {settings} "
             f"asks for {list(expected)}."
         )
 
@@ -97,13 +97,13 @@ def settle_tables(arguments, weights):
     return arguments
 
 
-def load_weights(model, weights, where):
+def load_weights(model, weights, where, settings="config.json"):
     """Loads the published weights into a model, tensor by tensor.
 
     Args:
         model: `kformer.Transformer` made with `model_arguments`.
-        weights: `kformer.interop.checkpoint.Weights`.
-        where: str. The files' name in error messages.
+        weights: `kformer.interop.checkpoint.Weights`, or a `TensorTable` of another toolkit.
+        where, settings: str. What error messages call the files, and what states the sizes.
 
     Raises:
         ValueError: a tensor is missing, has another shape, is not finite, or is unknown to the
@@ -117,15 +117,15 @@ def load_weights(model, weights, where):
         for name in slot.names:
             if stored[name] is None:
                 raise ValueError(
-                    f"{where} lacks the tensor {name!r}: the weights and config.json are not of "
+                    f"{where} lacks the tensor {name!r}: the weights and {settings} are not of "
                     "one model."
                 )
-            _check_shape(stored[name], shapes, slot.stored_shape(), where)
+            _check_shape(stored[name], shapes, slot.stored_shape(), where, settings)
     copies = {name: _copy_of(name, model) for name in shapes.keys() - set(stored.values())}
     if extra := sorted(name for name, kind in copies.items() if kind is None):
         more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
         raise ValueError(
-            f"{where} has the tensor {extra[0]!r}{more}, which the model of config.json "
+            f"{where} has the tensor {extra[0]!r}{more}, which the model of {settings} "
             "does not have."
         )
     for slot in table:

@@ -433,7 +433,7 @@ def bad_exports(bad):
             ],
             "--dtype must be one of",
         ),
-        (["import", bad.folder / "nowhere", "--output", bad.folder / "x"], "There is no folder"),
+        (["import", bad.folder / "nowhere", "--output", bad.folder / "x"], "There is nothing at"),
         (
             ["import", bad.folder, "--output", bad.folder / "x"],
             "has no config.json, so it is not a folder of a published model",

@@ -1,0 +1,94 @@
+"""Archives of models: zips (OPUS-MT), Argos packages, and files that are compressed."""
+
+import contextlib
+import pathlib
+import stat
+import tempfile
+import zipfile
+import zlib
+
+from kformer.utils.checks import shown
+
+# Published archives have some twenty members, of several gigabytes. Weights hardly compress, and
+# text by a factor of ten at most.
+_MOST_MEMBERS = 1000
+_MOST_RATIO = 20
+_FREE_BYTES = 16 << 20
+_CHUNK = 1 << 20
+_ENDINGS = (".zip", ".argosmodel")
+
+
+@contextlib.contextmanager
+def unpacked(path):
+    """Unpacks an archive into a temporary folder, which is removed at the end.
+
+    Args:
+        path: path of a model.
+
+    Yields:
+        `pathlib.Path`: of the folder in the archive that holds the files; of another file or of a
+        folder its own.
+
+    Raises:
+        ValueError: the archive is damaged, is larger than a model, or names files outside of
+            itself. In the messages of errors inside the context the folder is called by the name of
+            the archive.
+    """
+    path = pathlib.Path(path)
+    if path.suffix.lower() not in _ENDINGS or not path.is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="kformer-import-") as temporary:
+        folder = pathlib.Path(temporary)
+        try:
+            _unpack(path, folder)
+            while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
+                folder = inside[0]
+            yield folder
+        except (ValueError, FileNotFoundError) as error:
+            raise type(error)(str(error).replace(str(folder), str(path))) from None
+
+
+def _unpack(path, folder):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            _check_members(members, path)
+            for member in members:
+                target = folder / member.filename
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(member) as source, open(target, "xb") as file:
+                    # No more than the size that was checked.
+                    remaining = member.file_size
+                    while remaining and (chunk := source.read(min(_CHUNK, remaining))):
+                        file.write(chunk)
+                        remaining -= len(chunk)
+                    if remaining:
+                        raise zipfile.BadZipFile(f"{member.filename} is cut short")
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is a damaged archive ({shown(str(error))}): copy it again."
+        ) from None
+    except FileExistsError:
+        raise ValueError(
+            f"{path} has two files of one name: it is no archive of a model."
+        ) from None
+
+
+def _check_members(members, path):
+    size = sum(member.file_size for member in members)
+    if len(members) > _MOST_MEMBERS or size > _MOST_RATIO * path.stat().st_size + _FREE_BYTES:
+        raise ValueError(
+            f"{path} would unpack to {len(members):,} files of {size:,} bytes, which is no archive "
+            "of a model."
+        )
+    for member in members:
+        name = member.filename
+        parts = pathlib.PureWindowsPath(name).parts  # Both kinds of separators.
+        is_outside = not parts or ".." in parts or parts[0].endswith(("/", "\\", ":"))
+        is_link = stat.S_ISLNK(member.external_attr >> 16)
+        if is_outside or is_link or "\0" in name or len(name) > 1000:
+            raise ValueError(
+                f"{path} has the member {shown(name)}, which is a link or leads out of the "
+                "archive: it is not unpacked."
+            )
