@@ -269,16 +269,19 @@ def space_charsmap():
 # ---- the bytes ----
 
 
-def sentencepiece_model(pieces, *, model_type, charsmap, adds_space, joins_spaces, byte_fallback):
+def sentencepiece_model(
+    pieces, *, model_type, charsmap, adds_space, joins_spaces, byte_fallback, unknown=None
+):
     """Serialises a SentencePiece model.
 
     Args:
         pieces: list of (piece, score, type), with one of the type UNKNOWN, called "<unk>".
-        model_type: int. 1 for unigram and 2 for BPE.
+        model_type: int. 1 for unigram, 2 for BPE and 3 for words.
         charsmap: bytes, the compiled table of characters, or `None`.
         adds_space: bool. Whether a text begins with a space sign.
         joins_spaces: bool. Whether runs of spaces become one and those at the ends are removed.
         byte_fallback: bool. Whether unknown characters become bytes.
+        unknown: str, default `None`, for SentencePiece's own. The text of an unknown piece.
 
     Returns:
         bytes.
@@ -288,6 +291,7 @@ def sentencepiece_model(pieces, *, model_type, charsmap, adds_space, joins_space
     trainer = {3: model_type, 4: len(pieces), 35: byte_fallback}
     trainer |= {field: names.index(piece) if piece in names else -1 for field, piece in special}
     trainer |= {43: -1}  # no padding
+    trainer |= {} if unknown is None else {44: unknown.encode("utf-8")}
     table = {1: b"user_defined" if charsmap else b"identity", 2: charsmap or b""}
     normalizer = {**table, 3: adds_space, 4: joins_spaces, 5: True}
     fields = [(1, {1: name.encode("utf-8"), 2: score, 3: kind}) for name, score, kind in pieces]

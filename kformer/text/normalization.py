@@ -33,6 +33,10 @@ class Normalization:
     after: tuple[tuple[str, str], ...]
 
 
+_ESCAPED = (
+    ((ESCAPE, ESCAPE + "e"), (SPACE_SIGN, ESCAPE + "s")),
+    ((ESCAPE + "s", SPACE_SIGN), (ESCAPE + "e", ESCAPE)),
+)
 NORMALIZATIONS = {
     rule.name: rule
     for rule in (
@@ -47,11 +51,13 @@ NORMALIZATIONS = {
             "identity",
             "identity",
             False,
-            ((ESCAPE, ESCAPE + "e"), (SPACE_SIGN, ESCAPE + "s")),
-            ((ESCAPE + "s", SPACE_SIGN), (ESCAPE + "e", ESCAPE)),
+            *_ESCAPED,
         ),
         # An imported model: SentencePiece reads the text unchanged, as in the original library.
         Normalization("model", None, False, (), ()),
+        # Texts are tokens with spaces between them, for models whose tokenizer is elsewhere. The
+        # SentencePiece model has words, but merges unknown ones.
+        Normalization("tokens", None, False, *_ESCAPED),
     )
 }
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 
 import sentencepiece
@@ -11,6 +12,8 @@ from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
 
 # Starting threads costs more than it gains on fewer texts.
 _THREADED_BATCH = 64
+# The words of a text of tokens; a graph splits them at the same spaces.
+words = re.compile(r"[^ \t\n\v\f\r]+").findall
 
 
 class Vocabulary:
@@ -60,6 +63,7 @@ class Vocabulary:
         self.added_words = added
         # The translation model's id for each SentencePiece id; None if both are the same.
         self.id_map = self._map_ids(ids)
+        self.word_ids = {piece: i for piece, i in ids.items() if i not in self.control_ids}
         # Pieces that only `pieces` has, with their ids.
         known = {*own_pieces, *(self.pieces[i] for i in (unknown_id, *self.control_ids))}
         known |= {*(added.ids if added else ())}
@@ -153,6 +157,9 @@ class Vocabulary:
         ]
 
     def _segment(self, texts, num_threads):
+        if self.normalization.name == "tokens":
+            get_id, unknown = self.word_ids.get, self.unknown_id
+            return [[get_id(SPACE_SIGN + word, unknown) for word in words(text)] for text in texts]
         if num_threads is None:
             num_threads = 1
             if len(texts) >= _THREADED_BATCH:

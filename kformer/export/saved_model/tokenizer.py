@@ -136,7 +136,10 @@ class _GraphVocabulary(tf.Module):
         self._size, self._unknown_id = len(vocabulary), vocabulary.unknown_id
         id_map = vocabulary.id_map
         self._id_map = None if id_map is None else tf.constant(id_map, tf.int32)
-        self._foreign_pieces = None
+        self._words = self._foreign_pieces = None
+        if vocabulary.normalization.name == "tokens":
+            ids = {piece.encode(): i for piece, i in vocabulary.word_ids.items()}
+            self._words = _table(ids, vocabulary.unknown_id)
         if vocabulary.foreign_pieces:
             foreign = {piece.encode(): i for piece, i in vocabulary.foreign_pieces.items()}
             self._foreign_pieces = _table(foreign, vocabulary.unknown_id)
@@ -208,6 +211,10 @@ class _GraphVocabulary(tf.Module):
         )
 
     def _segment(self, texts):
+        if self._words is not None:
+            words = tf.strings.split(texts)
+            pieces = tf.strings.join([SPACE_SIGN, words.values])
+            return words.with_values(self._words.lookup(pieces))
         ids = self._sentencepiece.tokenize(texts)
         if self._id_map is not None:
             ids = ids.with_values(tf.gather(self._id_map, ids.values))

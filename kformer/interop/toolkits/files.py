@@ -1,0 +1,200 @@
+"""Files beside a toolkit's model: lists of tokens, SentencePiece models, YAML; and the tokenizer that
+they make."""
+
+import pathlib
+
+from kformer.interop.limits import MOST_PIECES, read_sentencepiece
+from kformer.interop.sentencepiece_proto import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    sentencepiece_model,
+)
+from kformer.text import Tokenizer
+from kformer.text.normalization import NORMALIZATIONS, SPACE_SIGN, replace_all
+from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
+from kformer.text.vocabulary import load_sentencepiece
+from kformer.utils.checks import shown
+from kformer.utils.files import read_bytes
+from kformer_options.installed import check_extra
+from kformer_options.names import named
+
+_MOST_LIST_BYTES = 64 << 20
+_MOST_YAML_BYTES = 1 << 20
+_WORD_MODEL = 3
+_PRETOKENIZED = NORMALIZATIONS["tokens"]
+
+
+def file_beside(folders, names):
+    """The first of several files that exists, or `None`. Links that lead out of their folder are
+    not followed.
+
+    Args:
+        folders: sequence of `pathlib.Path`.
+        names: sequence of str. Plain names of files.
+    """
+    for folder in folders:
+        for name in names:
+            path = folder / name
+            if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+                return path
+    return None
+
+
+def read_lines(path):
+    """The lines of a list of tokens, list of str.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no list of tokens.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no list of tokens {path}: check the path.")
+    content = read_bytes(path, _MOST_LIST_BYTES, remedy="give the toolkit's list of tokens")
+    if content.count(b"\n") > MOST_PIECES:
+        raise ValueError(
+            f"{path} has more lines than any published vocabulary has tokens: kformer reads up to "
+            f"{MOST_PIECES}."
+        )
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text: give the toolkit's list of tokens.") from None
+    lines = text.split("\n")
+    lines = [line.removesuffix("\r") for line in lines]
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def read_model(path):
+    """The bytes of a SentencePiece model, with rounded scores, which add up exactly.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no SentencePiece model.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no SentencePiece model {path}: check the path.")
+    content = read_sentencepiece(path)
+    try:
+        load_sentencepiece(content)
+    except ValueError:
+        raise ValueError(f"{path} is not a SentencePiece model: give the file itself.") from None
+    return quantize_scores(content, IMPORT_STEPS)
+
+
+def read_yaml(path):
+    """The mapping in a YAML file of settings, dict. Nothing in it can run code or be repeated.
+
+    Raises:
+        ImportError: PyYAML is not installed.
+        ValueError: the file is no such mapping.
+    """
+    check_extra(f"Reading {path}", "interop", ("yaml",))
+    import yaml
+
+    content = read_bytes(path, _MOST_YAML_BYTES, remedy="give the toolkit's own settings")
+    try:
+        events = yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if any(isinstance(event, yaml.AliasEvent) for event in events):
+            raise ValueError("it has aliases")
+        values = yaml.safe_load(content)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as YAML ({shown(reason)}).") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds no settings: give the toolkit's own file.")
+    return values
+
+
+def make_tokenizer(models, vocabularies, special_ids, control_ids=((), ()), **arguments):
+    """The tokenizer of a model whose vocabularies are lists of tokens.
+
+    Args:
+        models: pair of bytes, the SentencePiece models of source and target; `None` for texts that
+            are tokens with spaces between them.
+        vocabularies: pair of list of str, source and target: every token by its id.
+        special_ids: dict. The ids of "pad", "unknown", "start" and "end".
+        control_ids: pair of sequences of int. For each side the ids that never come from a text.
+        **arguments: `prefixes` and `suffixes`, dicts of "source" and "target" to ids, and further
+            arguments of `Tokenizer`.
+
+    Returns:
+        `Tokenizer`.
+
+    Raises:
+        ValueError: a token occurs twice, or an id is outside of a vocabulary.
+    """
+    normalization, controls = "model", [set(ids) for ids in control_ids]
+    if models is None:
+        normalization = _PRETOKENIZED.name
+        signs = [{*ids, special_ids["unknown"]} for ids in controls]
+        vocabularies = [
+            [token if i in of_side else _word(token) for i, token in enumerate(tokens)]
+            for tokens, of_side in zip(vocabularies, signs, strict=True)
+        ]
+        models = [
+            _word_model([token for i, token in enumerate(tokens) if i not in of_side])
+            for tokens, of_side in zip(vocabularies, signs, strict=True)
+        ]
+    return Tokenizer(
+        list(models),
+        [list(tokens) for tokens in vocabularies],
+        [sorted(ids) for ids in controls],
+        normalization=normalization,
+        special_ids=special_ids,
+        **arguments,
+    )
+
+
+def _word(token):
+    return SPACE_SIGN + replace_all(token, _PRETOKENIZED.before)
+
+
+def _word_model(words):
+    """A SentencePiece model that splits texts at spaces, bytes."""
+    pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    pieces += [(word, 0.0, NORMAL) for word in words if word != SPACE_SIGN]
+    return sentencepiece_model(
+        pieces,
+        model_type=_WORD_MODEL,
+        charsmap=None,
+        adds_space=True,
+        joins_spaces=True,
+        byte_fallback=False,
+        unknown=SPACE_SIGN + "<unk>",
+    )
+
+
+def models_beside(options, folders, names):
+    """The SentencePiece models of source and target, or `None` with `options.pretokenized`.
+
+    Args:
+        options: `ToolkitOptions`.
+        folders: sequence of `pathlib.Path`, where the files may be.
+        names: dict of "source" and "target" to the names that the files may have.
+
+    Returns:
+        Pair of bytes, or `None`.
+
+    Raises:
+        FileNotFoundError: there is no model and no option that names one.
+        ValueError: a file is no SentencePiece model.
+    """
+    if options.pretokenized:
+        return None
+    paths = {
+        "source": options.source_model or file_beside(folders, names["source"]),
+        "target": options.target_model or file_beside(folders, names["target"]),
+    }
+    # One model may serve both sides.
+    paths = {side: path or options.source_model for side, path in paths.items()}
+    if missing := [side for side, path in paths.items() if path is None]:
+        side = missing[0]
+        raise FileNotFoundError(
+            f"{folders[0]} has no SentencePiece model of the {side} ({names[side][0]}), which cuts "
+            f"its texts: give it by {named(f'{side}_model')}, or {named('pretokenized')} for texts "
+            "that are tokens with spaces between them."
+        )
+    return tuple(read_model(paths[side]) for side in ("source", "target"))
