@@ -47,7 +47,7 @@ def check_sizes(arguments, weights, where, settings="config.json"):
         "model.encoder.embed_tokens.weight": source_size,
         "model.decoder.embed_tokens.weight": arguments["target_vocabulary_size"] or source_size,
         "model.encoder.layers.0.fc1.weight": inner,
-        "model.decoder.layers.0.fc1.weight": arguments.get("decoder_intermediate_dim"),
+        "model.decoder.layers.0.fc1.weight": arguments.get("decoder_intermediate_dim") or inner,
         "shared.weight": source_size,
         "encoder.block.0.layer.1.DenseReluDense.wi_1.weight": inner,
         "encoder.block.0.layer.1.DenseReluDense.wi.weight": inner,

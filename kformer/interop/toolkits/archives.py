@@ -1,6 +1,7 @@
 """Archives of models: zips (OPUS-MT), Argos packages, and files that are compressed."""
 
 import contextlib
+import gzip
 import pathlib
 import stat
 import tempfile
@@ -92,3 +93,45 @@ def _check_members(members, path):
                 f"{path} has the member {shown(name)}, which is a link or leads out of the "
                 "archive: it is not unpacked."
             )
+
+
+@contextlib.contextmanager
+def decompressed(path):
+    """Decompresses a file whose name ends in `.gz` into a temporary folder.
+
+    Args:
+        path: `pathlib.Path`.
+
+    Yields:
+        `pathlib.Path` of the plain file; of another file its own.
+
+    Raises:
+        ValueError: the file is damaged, or holds more than a model's file does.
+    """
+    if path.suffix != ".gz":
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="kformer-import-") as temporary:
+        plain = pathlib.Path(temporary) / path.stem
+        try:
+            plain.write_bytes(read_gzip(path))
+            yield plain
+        except (ValueError, FileNotFoundError) as error:
+            raise type(error)(str(error).replace(str(plain), str(path))) from None
+
+
+def read_gzip(path):
+    """The content of a compressed file, bytes.
+
+    Raises:
+        ValueError: the file is damaged, or holds more than a model's file does.
+    """
+    most = _MOST_RATIO * path.stat().st_size + _FREE_BYTES
+    try:
+        with gzip.open(path) as file:
+            content = file.read(most + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path} is damaged ({shown(str(error))}): copy it again.") from None
+    if len(content) > most:
+        raise ValueError(f"{path} unpacks to more than {most:,} bytes, which is no model.")
+    return content

@@ -19,7 +19,7 @@ from kformer_options.names import command_line_names
 _READERS = (
     "marian",  # one a line
 )
-_SETTINGS = "the model's own settings"
+_SETTINGS = "the file of settings"
 _MOST_SETTINGS_BYTES = 1 << 20
 
 
