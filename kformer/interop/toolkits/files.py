@@ -1,5 +1,5 @@
-"""Files beside a toolkit's model: lists of tokens, SentencePiece models, YAML; and the tokenizer that
-they make."""
+"""Files beside a toolkit's model: lists of tokens, SentencePiece models, YAML; and the tokenizer
+that they make."""
 
 import pathlib
 

@@ -22,6 +22,8 @@ MODELS = {
     "marian-opusmt": ("", {}),
     "marian-prenorm": ("model.bin", {}),
 }
+# Names, and the factors inside `x * sigmoid(factor * x)`.
+ACTIVATIONS = {"swish": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +158,10 @@ def test_tokens_may_be_given(opusmt):
 
 
 @pytest.mark.any_backend
-def test_untied_tables_and_the_gelu(tmp_path):
-    """The tables of both sides, the output layer, and 1.702 in the gelu, with a target vocabulary
-    that is smaller, and no bias.
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_untied_tables_and_activations(tmp_path, activation):
+    """The tables of both sides and the output layer, with a smaller target vocabulary and no
+    bias.
     """
     shutil.copy(SPM, tmp_path / "srcvocab.spm")
     model = Tokenizer.from_sentencepiece(str(SPM), pad_id=0, start_id=0)
@@ -173,7 +176,7 @@ def test_untied_tables_and_the_gelu(tmp_path):
     arrays["decoder_ff_logit_out_W"] = 2 * table[:150].T
     np.savez(tmp_path / "model.npz", **arrays)
     path = tmp_path / "model.npz"
-    changes = {"tied_embeddings_all": "false", "transformer_ffn_activation": "gelu"}
+    changes = {"tied_embeddings_all": "false", "transformer_ffn_activation": activation}
     edit_settings(path, dim_vocabs="[180, 150]", **changes)
     vocabularies = [tmp_path / "vocab.yml", tmp_path / "trgvocab.yml"]
     whole = [model.id_to_token(i) for i in range(180)]
@@ -188,11 +191,12 @@ def test_untied_tables_and_the_gelu(tmp_path):
     )
     source, target = [5, 6, 7, 0], [8, 9, 10, 0]
     (ours,) = log_probabilities(translator, [source], [target])
-    np.testing.assert_allclose(ours, reference(dict(np.load(path)), source, target), atol=1e-5)
+    theirs = reference(dict(np.load(path)), ACTIVATIONS[activation], source, target)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert set(range(150, 181)) <= set(translator.options.forbidden_ids)
 
 
-def reference(w, source, target, heads=4):
+def reference(w, factor, source, target, heads=4):
     """The log-probabilities of a target by the pre-norm model of Marian's arrays, in NumPy."""
 
     def norm(x, name):
@@ -217,7 +221,7 @@ def reference(w, source, target, heads=4):
 
     def feed_forward(x, name):
         inner = linear(x, name, "1")
-        return linear(inner / (1 + np.exp(-1.702 * inner)), name, "2")
+        return linear(inner / (1 + np.exp(-factor * inner)), name, "2")
 
     def embed(vectors):
         half = vectors.shape[1] // 2
