@@ -49,7 +49,6 @@ DOORS = {
 # The modules that may import a backend's library, inside functions.
 BACKEND_MODULES = (
     "kformer.export.",
-    "kformer.interop.pickles",
     "kformer.training.devices",
     "kformer.training.hosts",
     "kformer.training.machine",

@@ -7,7 +7,7 @@ import struct
 
 from kformer.interop.hub import cache_root
 from kformer.interop.limits import MOST_LIST_BYTES, read_settings
-from kformer.interop.pickles import open_pickle
+from kformer.interop.toolkits.torch_files import StoredTensor, read_torch
 from kformer_options.installed import check_extra
 from kformer_options.model_folders import check_published
 
@@ -75,7 +75,7 @@ class CheckpointFolder:
             ValueError: a file is damaged, or two files hold the same tensor.
             ImportError: the library that reads the format is not installed.
         """
-        for name, open_file in ((_SAFETENSORS, _open_safetensors), (_PICKLE, open_pickle)):
+        for name, open_file in ((_SAFETENSORS, _open_safetensors), (_PICKLE, _open_pickle)):
             files = self._weight_files(name)
             if files:
                 return Weights(files, open_file)
@@ -170,3 +170,14 @@ def _open_safetensors(path):
             f"{path} is damaged or no safetensors file ({error}): download it again."
         ) from None
     return shapes, file.get_tensor
+
+
+def _open_pickle(path):
+    tensors = read_torch(path)
+    is_table = isinstance(tensors, dict) and all(isinstance(name, str) for name in tensors)
+    if not is_table or not all(isinstance(value, StoredTensor) for value in tensors.values()):
+        raise ValueError(
+            f"{path} holds more than weights, or other things than tensors by name, and was not "
+            "loaded."
+        )
+    return {name: each.shape for name, each in tensors.items()}, lambda name: tensors[name].read()

@@ -2,8 +2,10 @@
 
 import contextlib
 import gzip
+import io
 import pathlib
 import stat
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -16,6 +18,8 @@ _MOST_MEMBERS = 1000
 _MOST_RATIO = 20
 _FREE_BYTES = 16 << 20
 _CHUNK = 1 << 20
+# Of the list of an archive's members, each of which has at least 46 bytes.
+_MOST_LIST_BYTES = 2 << 20
 _ENDINGS = (".zip", ".argosmodel")
 
 
@@ -52,7 +56,7 @@ def unpacked(path):
 
 def _unpack(path, folder):
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
             _check_members(members, path)
             for member in members:
@@ -74,6 +78,45 @@ def _unpack(path, folder):
         raise ValueError(
             f"{path} has two files of one name: it is no archive of a model."
         ) from None
+
+
+@contextlib.contextmanager
+def open_zip(path):
+    """A zip file whose list of members is short: the list is read whole, and takes some ten times
+    its bytes of memory.
+
+    Args:
+        path: path.
+
+    Returns:
+        Context manager of a `zipfile.ZipFile`, open for reading.
+
+    Raises:
+        ValueError: the list is too long.
+        zipfile.BadZipFile: the file is damaged or no zip file.
+    """
+    with open(path, "rb") as file:
+        try:
+            size = _list_size(file)
+        except (struct.error, OSError, OverflowError) as error:
+            raise zipfile.BadZipFile(str(error)) from None
+        if size > _MOST_LIST_BYTES:
+            raise ValueError(f"{path} has a list of members of {size:,} bytes, which is too long.")
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+
+
+def _list_size(file):
+    """The bytes of the list at the end of a zip file, as its last record gives them."""
+    file.seek(max(file.seek(0, io.SEEK_END) - 2**16 - 100, 0))
+    tail = file.read()
+    end = tail.rfind(b"PK\5\6")
+    (size,) = struct.unpack_from("<12xI", tail, end) if end >= 0 else (0,)
+    locator = tail.rfind(b"PK\6\7", 0, max(end, 0))
+    if size == 2**32 - 1 and locator >= 0:  # A file of more than 4 GB has a longer record.
+        file.seek(struct.unpack_from("<8xQ", tail, locator)[0])
+        (size,) = struct.unpack("<40xQ8x", file.read(56))
+    return size
 
 
 def _check_members(members, path):
