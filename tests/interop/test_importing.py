@@ -309,7 +309,7 @@ BAD = {
     "pickle": (pickled, "holds more than weights"),
     "pickle no pickle": (
         lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        "damaged, or holds more",
+        "is damaged or no PyTorch file",
     ),
     "index": (lambda folder: indexed(folder, {}), "has no weight_map"),
     "missing shard": (
