@@ -89,14 +89,12 @@ def slots(model):
         ("decoder", network.target_positions, network.decoder_layers, network.decoder.norm),
     )
     for side, positions, layers, final_norm in sides:
+        embedding = network.source_embedding if side == "encoder" else network.target_embedding
+        if len(tables) == 2 and embedding.position_encoding == "learned":
+            yield _position_table(embedding, side)
         if positions is not None:
             if positions.position_encoding == "learned":
-                yield Slot(
-                    positions.position_embeddings,
-                    (f"model.{side}.embed_positions.weight",),
-                    skipped_rows=UNUSED_POSITIONS,
-                    residual_axes=(1,),
-                )
+                yield _position_table(positions, side)
             yield from _norm(positions.norm, f"model.{side}.layernorm_embedding")
         for index, layer in enumerate(layers):
             yield from _layer(layer, f"model.{side}.layers.{index}")
@@ -106,6 +104,15 @@ def slots(model):
         yield _matrix(network.output_projection.kernel, "lm_head", residual_axes=(0,))
     if network.output_bias is not None:
         yield Slot(network.output_bias.bias, ("final_logits_bias",), is_row=True)
+
+
+def _position_table(layer, side):
+    return Slot(
+        layer.position_embeddings,
+        (f"model.{side}.embed_positions.weight",),
+        skipped_rows=UNUSED_POSITIONS,
+        residual_axes=(1,),
+    )
 
 
 def _layer(layer, prefix):

@@ -18,6 +18,7 @@ from kformer_options.names import command_line_names
 # The modules of this package that read a toolkit's files, in the order in which they are asked.
 _READERS = (
     "marian",  # one a line
+    "fairseq",
 )
 _SETTINGS = "the file of settings"
 _MOST_SETTINGS_BYTES = 1 << 20
