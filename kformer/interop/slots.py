@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
 from kformer.interop.architectures import UNUSED_POSITIONS
@@ -124,6 +125,9 @@ def _layer(layer, prefix):
             yield from _attention(attention, f"{prefix}.{name}", _PROJECTIONS)
         yield from _norm(norm, f"{prefix}.{name}_layer_norm")
     inner, outer = layer.feed_forward.intermediate, layer.feed_forward.output_projection
+    if layer.feed_forward.gated:
+        gate = layer.feed_forward.gate
+        yield from _linear_in(gate.kernel, gate.bias, f"{prefix}.gate")
     yield from _linear_in(inner.kernel, inner.bias, f"{prefix}.fc1")
     yield from _linear_out(outer.kernel, outer.bias, f"{prefix}.fc2")
     yield from _norm(layer.feed_forward_norm, f"{prefix}.final_layer_norm")
@@ -170,6 +174,10 @@ def _attention(attention, prefix, projections):
         yield from _linear_in(attention.query_kernel, attention.query_bias, query)
         yield from _linear_in(attention.key_value_kernel, attention.key_value_bias, key, value)
     yield from _linear_out(attention.output_kernel, attention.output_bias, output)
+    if attention.relative_positions is not None:
+        yield Slot(attention.relative_keys, (f"{prefix}.relative_keys.weight",))
+        if not attention.relative_positions["shared"]:
+            yield Slot(attention.relative_values, (f"{prefix}.relative_values.weight",))
 
 
 def _ssru(cell, prefix):
@@ -200,5 +208,8 @@ def _linear_out(kernel, bias, name):
 
 
 def _norm(norm, name):
+    if isinstance(norm, keras.layers.RMSNormalization):
+        yield Slot(norm.scale, (f"{name}.weight",), residual_axes=(0,))
+        return
     yield Slot(norm.gamma, (f"{name}.weight",), residual_axes=(0,))
     yield Slot(norm.beta, (f"{name}.bias",), residual_axes=(0,))

@@ -34,6 +34,7 @@ class LayerOptions:
     num_key_value_heads: int | None = None
     attention_scale: float | None = None
     rotary: dict | None = None
+    relative_positions: dict | None = None
     attention_kind: str = "full"
     attention_window: int | None = None
     attention_dilation: int = 1
@@ -82,6 +83,7 @@ class ResidualLayer(ReadsLists):
         return self._make_attention(
             "self_attention",
             rotary=options.rotary,
+            relative_positions=options.relative_positions,
             kind=options.attention_kind,
             window=options.attention_window,
             dilation=options.attention_dilation,

@@ -15,6 +15,7 @@ from kformer.layers.masks import (
     combine_masks,
     over_keys,
 )
+from kformer.layers.relative_positions import distances
 from kformer.layers.shapes import reshape
 
 # The float32 score of a masked key, in place of minus infinity: exp(MASKED - max) is 0, and the
@@ -35,6 +36,8 @@ class AttentionCall(NamedTuple):
     is_causal: bool = False  # Whether a query sees no later key.
     scores: bool = False  # Whether to return the probabilities.
     training: Any = None
+    # Pair of float [T, S, H], added to keys and values by their distance from the query, or None.
+    relative: Any = None
 
 
 def full_attention(layer, query, key, value, call):
@@ -57,7 +60,7 @@ def full_attention(layer, query, key, value, call):
     dropout, fused = layer.dropout_of_scores(call.training), layer.fused
     if fused is None:
         fused = _prefers_fused(query, ops.shape(key)[2], call.training)
-    fused = fused and not call.scores and dropout is None
+    fused = fused and not call.scores and dropout is None and call.relative is None
     # Under the causal mask alone every query sees itself; any other mask may leave a query no key.
     may_be_empty = mask is not None
     if is_causal and (mask is not None or bias is not None or not fused):
@@ -69,7 +72,7 @@ def full_attention(layer, query, key, value, call):
     if fused:
         context, weights = _by_kernel(query, key, value, scale, mask, bias, is_causal), None
     else:
-        context, weights = _by_scores(query, key, value, scale, mask, bias, dropout)
+        context, weights = _by_scores(query, key, value, scale, mask, bias, dropout, call.relative)
     if may_be_empty:
         # For a query without any key the kernels of all backends give the mean of the values.
         has_key = ops.cast(ops.any(mask, axis=-1, keepdims=True), query.dtype)
@@ -100,7 +103,7 @@ def _by_kernel(query, key, value, scale, mask, bias, is_causal):
     return ops.transpose(context, (0, 2, 1, 3))
 
 
-def _by_scores(query, key, value, scale, mask, bias, dropout):
+def _by_scores(query, key, value, scale, mask, bias, dropout, relative=None):
     """Computes the context `[B, N, T, H]` and the probabilities `[B, N, T, S]` step by step."""
     num_heads, groups, dtype = query.shape[1], key.shape[1], query.dtype
     query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
@@ -111,6 +114,9 @@ def _by_scores(query, key, value, scale, mask, bias, dropout):
     weights = _ungrouped(
         ops.einsum("bnth,bnsh->bnts", _grouped(query, groups), key), num_heads, query_length
     )
+    if relative is not None:
+        vectors = ops.cast(relative[0], "float32")
+        weights = weights + ops.einsum("bnth,tsh->bnts", query, vectors)
     if bias is not None:
         weights = weights + bias
     if mask is not None:
@@ -121,6 +127,8 @@ def _by_scores(query, key, value, scale, mask, bias, dropout):
     weights = ops.cast(weights, dtype)
     dropped = weights if dropout is None else dropout(weights)
     context = _ungrouped(ops.matmul(_grouped(dropped, groups), value), num_heads, query_length)
+    if relative is not None:
+        context = context + ops.einsum("bnts,tsh->bnth", dropped, relative[1])
     return context, weights
 
 
@@ -188,6 +196,9 @@ class FullAttention:
             start = 0 if cache is None else cache.length
             length = ops.shape(query)[2]
             query, key = layer.rotate(query, start), layer.rotate(key, start)
+            if layer.relative_positions is not None:
+                distance = distances(length, length) if cache is None else cache.distances(length)
+                call = call._replace(relative=layer.relative_vectors(distance))
             if cache is not None:
                 cache = cache.append(key, value)
                 key, value = cache.view()

@@ -49,6 +49,10 @@ class MultiHeadAttention(ReadsLists):
             multi-query attention. A cache holds G heads.
         rotary: dict or `None`, default `None`. `base` and `interleaved` of `rotate_positions`, for
             rotary positions in self-attention; `{}` for its defaults, `None` for no rotation.
+        relative_positions: dict or `None`, default `None`. For self-attention of the kind "full",
+            learned vectors of distances, as Shaw et al. describe them: `max_distance`, int, from
+            which on all distances share a vector, and `shared`, bool, default False, whether keys
+            and values have the same vectors. `None` for none.
         scale: float or `None`, default `None`. The factor of the scores; `None` for 1 / sqrt(H), as
             in the paper, 1 for T5's models.
         kind: str, default "full". `"full"`: a query attends to all keys. `"local"`: it attends to
@@ -119,12 +123,13 @@ class MultiHeadAttention(ReadsLists):
         Ainslie et al. 2023, "GQA: training generalized multi-query Transformer models from
         multi-head checkpoints". Beltagy et al. 2020, "Longformer: the long-document Transformer"
         (local). Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers
-        with linear attention".
+        with linear attention". Shaw et al. 2018, "Self-attention with relative position
+        representations".
     """
 
     saved_arguments = (
-        "num_heads head_dim num_key_value_heads rotary scale kind window dilation global_tokens "
-        "dropout use_bias fused kernel_initializer seed"
+        "num_heads head_dim num_key_value_heads rotary relative_positions scale kind window "
+        "dilation global_tokens dropout use_bias fused kernel_initializer seed"
     ).split()
 
     def __init__(
@@ -134,6 +139,7 @@ class MultiHeadAttention(ReadsLists):
         *,
         num_key_value_heads=None,
         rotary=None,
+        relative_positions=None,
         scale=None,
         kind="full",
         window=None,
@@ -160,6 +166,8 @@ class MultiHeadAttention(ReadsLists):
                 "rotary has the entries base and interleaved, but "
                 f"{', '.join(map(str, rotary))} was given."
             )
+        if relative_positions is not None:
+            _check_relative(kind, **relative_positions)
         if kind != "local" and (window is not None or dilation != 1 or global_tokens != 0):
             raise ValueError(
                 f"window, dilation and global_tokens belong to kind='local', but it is {kind!r}."
@@ -172,6 +180,7 @@ class MultiHeadAttention(ReadsLists):
             self._attention = LinearAttention() if kind == "linear" else FullAttention()
         self.num_heads, self.num_key_value_heads, self.head_dim = num_heads, groups, head_dim
         self.rotary = None if rotary is None else dict(rotary)
+        self.relative_positions = None if relative_positions is None else dict(relative_positions)
         self.scale, self.use_bias, self.fused = scale, use_bias, fused
         self.seed, self.adapters = settled_seed(seed), {}
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -205,6 +214,8 @@ class MultiHeadAttention(ReadsLists):
                 "key_value", value_shape[-1], (shared, shared)
             )
         self.output_kernel, self.output_bias = self._add_projection("output", inner, (hidden_dim,))
+        if self.relative_positions is not None:
+            self._add_relative_vectors()
         self.attention_dropout.build()
         self.built = True
 
@@ -226,6 +237,37 @@ class MultiHeadAttention(ReadsLists):
         if self.use_bias:
             bias = self.add_weight(shape=shape[1:], initializer="zeros", name=f"{name}_bias")
         return kernel, bias
+
+    def _add_relative_vectors(self):
+        """Adds the vectors of distances from the least to the greatest, `[2 max_distance + 1, H]`,
+        of keys and of values.
+        """
+        shape = (2 * self.relative_positions["max_distance"] + 1, self.head_size)
+        names = ["relative_keys", "relative_values"]
+        tables = [
+            self.add_weight(
+                shape=shape,
+                initializer=seeded(self.kernel_initializer, self.seed, name),
+                name=name,
+            )
+            for name in names[: 1 if self.relative_positions.get("shared") else 2]
+        ]
+        self.relative_keys, self.relative_values = tables[0], tables[-1]
+
+    def relative_vectors(self, distance):
+        """Returns the vectors `[T, S, H]` of keys and of values, for distances `[T, S]`; `None`
+        without relative positions.
+        """
+        if self.relative_positions is None:
+            return None
+        most = self.relative_positions["max_distance"]
+        indices = ops.clip(distance, -most, most) + most
+        tables = [self.relative_keys, self.relative_values]
+        vectors = [
+            ops.take(ops.cast(table, self.compute_dtype), indices, axis=0)
+            for table in tables[: 1 if tables[0] is tables[1] else 2]
+        ]
+        return vectors[0], vectors[-1]
 
     def kernels(self):
         """Returns a dict of the name of each projection to its kernel."""
@@ -410,3 +452,9 @@ class MultiHeadAttention(ReadsLists):
         shape = (query.shape[0], self.num_heads, query.shape[1], keys)
         scores = keras.KerasTensor(shape, dtype=self.compute_dtype)
         return (output, scores) if return_attention_scores else output
+
+
+def _check_relative(kind, max_distance, shared=False):
+    check_whole("max_distance", max_distance)
+    if kind != "full":
+        raise ValueError(f"relative_positions belong to kind='full', but it is {kind!r}.")

@@ -20,7 +20,7 @@ from kformer.utils.checks import check_whole
 from kformer_options.field import check_values, docstring_entry, option
 
 # Positions that act within attention; the others are added to the embeddings.
-RELATIVE_POSITIONS = ("rope", "alibi", "t5")
+RELATIVE_POSITIONS = ("rope", "alibi", "t5", "shaw")
 # The sizes that may differ between the encoder's layers and the decoder's.
 _SIZES = ("intermediate_dim", "num_heads")
 # The options of self-attention alone.
@@ -154,7 +154,8 @@ class Architecture:
         'Added to the embeddings are `"sinusoidal"`, `"learned"`, and `"sinusoidal_halves"` and '
         '`"sinusoidal_fairseq"`, the fixed vectors of published Marian and fairseq models. '
         'Self-attention sees `"rope"` (rotary positions), `"alibi"` (scores fall with the '
-        'distance) and `"t5"` (a learned bias for each distance). `None` for no positions.',
+        'distance), `"t5"` (a learned bias for each distance) and `"shaw"` (learned vectors for '
+        "each distance, added to keys and values). `None` for no positions.",
         "sinusoidal",
         choices=(*filter(None, POSITION_ENCODINGS), *RELATIVE_POSITIONS, None),
         metadata={"variant": RELATIVE_POSITIONS},
@@ -163,7 +164,13 @@ class Architecture:
     rotary_interleaved: bool = option("`interleaved` of `kformer.layers.rotate_positions`.", False)
     relative_buckets: int = option("`num_buckets` of `kformer.layers.RelativePositionBias`.", 32)
     relative_max_distance: int = option(
-        "`max_distance` of `kformer.layers.RelativePositionBias`.", 128
+        '`max_distance` of `kformer.layers.RelativePositionBias`; with `"shaw"` the distance from '
+        "which on all share a vector.",
+        128,
+        at_least=1,
+    )
+    relative_shared: bool = option(
+        'Whether keys and values share the vectors of `"shaw"`, as in OpenNMT-py.', False
     )
     attention_kind: str = option(
         "`kind` of the self-attentions, as in `kformer.layers.MultiHeadAttention`.",
@@ -205,6 +212,12 @@ class Architecture:
             raise ValueError(
                 f"position_encoding={self.position_encoding!r} adds to the scores, which does not "
                 f"go with {conflict}: choose 'rope', or positions that are added to the embeddings."
+            )
+        if self.position_encoding == "shaw" and self.attention_kind != "full":
+            raise ValueError(
+                "position_encoding='shaw' needs full attention, but attention_kind is "
+                f"{self.attention_kind!r}: choose 'rope', or positions that are added to the "
+                "embeddings."
             )
         self._set("seed", settled_seed(self.seed))
 

@@ -63,6 +63,9 @@ class Stack:
         if config.position_encoding == "rope":
             interleaved = config.rotary_interleaved
             options["rotary"] = {"base": config.rotary_base, "interleaved": interleaved}
+        if config.position_encoding == "shaw":
+            distance, shared = config.relative_max_distance, config.relative_shared
+            options["relative_positions"] = {"max_distance": distance, "shared": shared}
         self.layers = []
         for index in range(num_layers):
             options["stochastic_depth"] = config.stochastic_depth * (index + 1) / num_layers

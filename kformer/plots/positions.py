@@ -88,6 +88,11 @@ def position_vectors(model, count=64):
         ones = np.ones((1, 1, count, config.head_dim or config.hidden_dim // config.num_heads))
         rotated = rotate_positions(ones.astype("float32"), np.arange(count))
         return ops.convert_to_numpy(rotated)[0, 0]
+    if kind == "shaw":
+        raise ValueError(
+            "The model has positions of the kind 'shaw', which are distances, with vectors in each "
+            "layer's attention: plot its attention scores instead."
+        )
     if kind not in ("sinusoidal", "sinusoidal_halves", "learned"):
         raise ValueError(
             f"The model has positions of the kind {kind!r}, which have no vectors to plot: they "
