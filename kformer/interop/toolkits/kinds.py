@@ -19,6 +19,8 @@ from kformer_options.names import command_line_names
 _READERS = (
     "marian",  # one a line
     "fairseq",
+    "opennmt_py",
+    "opennmt_tf",
 )
 _SETTINGS = "the file of settings"
 _MOST_SETTINGS_BYTES = 1 << 20
