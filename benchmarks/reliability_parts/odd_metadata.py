@@ -10,7 +10,7 @@ import shutil
 
 from benchmarks.reliability_parts.hostile_values import changed_json
 from kformer.export.saved_model import folder as saved_model_folder
-from kformer.serving import interface
+from kformer.serving import interface, served_model
 from kformer.serving.engine_local import LocalEngine
 from kformer.serving.settings import ServerSettings
 from tests.serving.conftest import FROZEN
@@ -27,6 +27,7 @@ def run(tally, options):
     if options.only == "unchecked":
         saved_model_folder._TYPES = {}
         saved_model_folder._raise_odd = lambda *arguments: None
+    served_model._WARM_UP = ((1, 1),)
     asyncio.run(_serve(tally, options, model, spare))
 
 
