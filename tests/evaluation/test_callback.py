@@ -27,6 +27,7 @@ def pairs():
     return kformer.examples.generate_pairs(40, seed=5, split="train", categories=("time",))
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_measures_while_the_model_is_trained(pairs, tmp_path):
     model, tokenizer, _ = load_run(FROZEN)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]

@@ -108,6 +108,7 @@ def test_every_head_learns_and_is_saved(head, tmp_path):
     np.testing.assert_array_equal(run(again), run(model))
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_embeddings_find_their_partners(rng, tmp_path):
     """Partners share no token: which belongs to which is learnt."""
     sources = rng.integers(4, 12, (24, 4)).astype("int32")

@@ -225,6 +225,7 @@ def test_dropout_in_training_alone(tiny_transformer, random_batch):
     np.testing.assert_array_equal(logits(model, batch), expected)
 
 
+@pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("rate, other", [(0.0, 0.5), (0.5, 0.0), (0.2, 0.5)])
 def test_a_copy_with_other_dropout_has_the_same_weights(
     tiny_transformer, random_batch, rate, other

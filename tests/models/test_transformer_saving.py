@@ -67,6 +67,7 @@ def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
     )
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_frozen_layers_stay_frozen(tiny_transformer, random_batch, tmp_path):
     model = tiny_transformer(dropout=0.1)
     model.get_layer("encoder_layer_0").trainable = False
@@ -106,6 +107,7 @@ def train_norms_and_adapters(model):
             layer.trainable = True
 
 
+@pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("freeze", [train_norms, freeze_a_weight, train_norms_and_adapters])
 def test_what_trains_is_the_same_in_copies_and_files(
     tiny_transformer, random_batch, tmp_path, freeze

@@ -42,6 +42,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("more", [{}, {"ema": 0.8, "accumulate": 2}], ids=["plain", "averaged"])
 def test_adapters_and_general_text_go_on_through_the_same_losses(tmp_path, files, more, backend):
     if backend != "torch" and not more:

@@ -53,6 +53,7 @@ def losses_of(path):
         return [row["loss"] for row in csv.DictReader(file)]
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_packed_training_goes_on_through_the_same_losses(tmp_path):
     options = write_pairs(tmp_path)
     start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])
@@ -258,6 +259,7 @@ def test_weights_of_16_bits_are_trained_in_32():
         assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     options = write_pairs(tmp_path)
     start = write_small_run(tmp_path / "small", [options["train_source"], options["train_target"]])

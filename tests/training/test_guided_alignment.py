@@ -153,6 +153,7 @@ def test_the_head_learns_to_find_the_word_that_was_read(rng):
     assert share(example()[0]) > 0.95 > 0.5 > before
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_training_goes_on(corpus):
     command = [*TRAIN, "--guided-alignment", "gold", "--ema", "0"]
     # A training in two parts is the training in one, without the file that it began with.
@@ -173,6 +174,7 @@ def test_a_training_goes_on(corpus):
     assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_automatic_alignments_and_mistakes(corpus, capfd):
     command = [*TRAIN, "--steps", "2", "--output", "run"]
     assert main([*command, "--guided-alignment", "auto", "--packed"]) == 0

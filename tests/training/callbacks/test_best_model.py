@@ -24,6 +24,7 @@ def compiled():
     return model
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_two_callbacks_validate_the_same_average(tmp_path):
     data = reversal_task()
     found = []
