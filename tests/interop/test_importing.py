@@ -143,6 +143,7 @@ def test_languages_can_be_changed(folders, sentences, tmp_path):
         translator.for_languages(target="xyz_Latn")
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_fine_tuning(folders, tmp_path):
     pairs = kformer.examples.generate_pairs(64, split="train", categories="time")

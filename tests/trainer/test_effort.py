@@ -44,6 +44,7 @@ def few_steps(monkeypatch):
     monkeypatch.setattr(speed, "_COUNTED", 1)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     texts, said, run = write_pairs(tmp_path), [], tmp_path / "run"

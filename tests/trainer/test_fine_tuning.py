@@ -42,6 +42,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("more", [{}, {"ema": 0.8, "accumulate": 2}], ids=["plain", "averaged"])
 def test_adapters_and_general_text_go_on_through_the_same_losses(tmp_path, files, more, backend):
@@ -89,6 +90,7 @@ def test_adapters_and_general_text_go_on_through_the_same_losses(tmp_path, files
     assert rest.best == whole.best
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_general_text_alone_is_resumed_and_known_again(tmp_path, files):
     general = write_general(tmp_path)

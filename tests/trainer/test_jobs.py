@@ -79,6 +79,7 @@ def test_a_training_that_fails_ends_the_others_with_a_checkpoint(tmp_path):
     assert [sentence for sentence in long.said if sentence.startswith("SIGTERM: saving a check")]
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_what_a_process_returns_and_the_settings_that_it_has(tmp_path, monkeypatch):
     texts, work, begun = write_pairs(tmp_path), Jobs(2), []

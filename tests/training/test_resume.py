@@ -36,6 +36,7 @@ def history_of(run_dir):
     return [line.split(",")[:5] + line.split(",")[6:] for line in lines]
 
 
+@pytest.mark.heavy
 def test_after_kill_9_in_mid_epoch_another_process_goes_on_bit_for_bit(tmp_path):
     train(tmp_path / "whole")
     command = [sys.executable, "-m", "tests.training.toy", str(tmp_path / "run"), "--kill-at", "13"]
