@@ -8,6 +8,13 @@ from kformer.models.config import variants_of
 from kformer.utils.checks import check_choice, shown
 from kformer_options.export_formats import FORMATS, check_installed
 
+# Values of options beyond the paper's Transformer that a format has, as for `variants_of`.
+KNOWN_VARIANTS = {
+    "onnx": ("rope", "ssru", "gelu_sigmoid"),
+    "ctranslate2": ("rope", "gelu_sigmoid"),
+    "hf": ("gelu_sigmoid",),
+}
+
 
 def check_export(path, format, dtype):
     """Checks what the export formats for other programs have in common.
@@ -58,8 +65,8 @@ def check_layers(model, format, known=(), remedy="Export a SavedModel."):
     Args:
         model: `kformer.Transformer`.
         format: str. The format's name in error messages.
-        known: tuple of str, default empty. Position encodings beyond the paper's that the format
-            has, as in `variants_of`.
+        known: tuple of str, default empty. What the format has beyond the paper's Transformer, one
+            of `KNOWN_VARIANTS`.
         remedy: str. The sentence that ends the refusal of an architecture.
 
     Raises:

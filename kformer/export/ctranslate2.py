@@ -9,6 +9,7 @@ from keras import ops
 
 from kformer.decoding import SearchOptions
 from kformer.export.checks import (
+    KNOWN_VARIANTS,
     check_exact,
     check_export,
     check_layers,
@@ -95,7 +96,7 @@ def export_ctranslate2(translator, path, *, dtype="float32"):
     path = check_export(path, "ctranslate2", dtype)
     model, tokenizer = translator.model, translator.tokenizer
     check_exact(model, "CTranslate2")
-    check_layers(model, "CTranslate2", known=("rope",))
+    check_layers(model, "CTranslate2", known=KNOWN_VARIANTS["ctranslate2"])
     ids = {"unknown": tokenizer.unknown_id, "end": model.end_id}
     check_special_tokens(tokenizer, ids, "CTranslate2")
     if "bfloat16" in dtype:
@@ -124,6 +125,7 @@ def build_spec(translator):
     network, config = translator.model.network, translator.model.get_config()
     activation = specs.common_spec.Activation
     activations = {"relu": activation.RELU, "gelu": activation.GELU, "silu": activation.SWISH}
+    activations["gelu_sigmoid"] = activation.GELUSigmoid
     sides = []
     for kind, stack in (
         (specs.TransformerEncoderSpec, network.encoder),

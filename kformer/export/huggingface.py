@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from kformer.export.checks import (
+    KNOWN_VARIANTS,
     check_exact,
     check_export,
     check_layers,
@@ -20,7 +21,7 @@ from kformer_options.names import named
 
 # The size at which that library begins a new file, too.
 _SHARD_BYTES = 2 * 10**9
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish", "gelu_sigmoid": "quick_gelu"}
 _ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 
 
@@ -114,7 +115,7 @@ def check_model(model):
         f"A training with {named('made_for')}=transformers chooses a model that fits; export this "
         "one as a SavedModel."
     )
-    check_layers(model, "the format hf", remedy=remedy)
+    check_layers(model, "the format hf", KNOWN_VARIANTS["hf"], remedy)
     config = model.get_config()
     reasons = {
         "position_encoding": config["position_encoding"] not in ("sinusoidal", "sinusoidal_halves"),

@@ -16,6 +16,7 @@ from kformer.interop.limits import MOST_LAYERS
 from kformer.utils.checks import check_choice, check_whole
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
+_ACTIVATIONS["quick_gelu"] = "gelu_sigmoid"
 _T5_ACTIVATIONS = {**_ACTIVATIONS, "gelu_new": "gelu_tanh"}
 _T5_ACTIVATIONS |= {f"gated-{name}": ours for name, ours in _T5_ACTIVATIONS.items()}
 # In T5's files it has always meant the tanh approximation.

@@ -7,7 +7,7 @@ import keras
 from kformer.data import ParallelDataset
 from kformer.data.batching import default_max_shapes
 from kformer.export import huggingface
-from kformer.export.checks import check_layers
+from kformer.export.checks import KNOWN_VARIANTS, check_layers
 from kformer.models.lora import describe_lora
 from kformer.saving.checkpoints import (
     TrainingState,
@@ -202,4 +202,4 @@ def _check_made_for(system, model, tokenizer):
         huggingface.check_model(model)
         huggingface.check_tokenizer(tokenizer)
     elif system in ("ctranslate2", "onnx"):
-        check_layers(model, system, known=("rope",))
+        check_layers(model, system, known=KNOWN_VARIANTS[system])

@@ -32,7 +32,7 @@ CONFIGURATIONS = {
     "own tables": {
         "share_embeddings": False,
         "share_output": False,
-        "activation": "silu",
+        "activation": "gelu_sigmoid",
         "layer_norm_epsilon": 1e-2,
     },
     "as Marian's": {

@@ -55,6 +55,7 @@ CASES = {
     "post": {},
     "pre": {"normalize_first": True, "activation": "gelu"},
     "own projection": {"share_output": False, "activation": "silu", "scale_embeddings": False},
+    "gelu by a sigmoid": {"activation": "gelu_sigmoid"},
     "halves and bias": {"position_encoding": "sinusoidal_halves", "output_bias": True},
     "separate": {"tokenizer": "separate"},
     "other sizes of the decoder": {"decoder_intermediate_dim": 40, "decoder_num_heads": 4},

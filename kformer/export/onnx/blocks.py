@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from kformer.layers.feed_forward import GELU_FACTOR
 from kformer.layers.full_attention import MASKED
 from kformer.layers.relative_positions import rotary_frequencies
 
@@ -138,12 +139,30 @@ def _linear(graph, x, kernel, bias):
 def _activate(graph, activation, x):
     if activation == "relu":
         return graph("Relu", x)
-    if activation == "silu":
-        return graph("Mul", x, graph("Sigmoid", x))
+    if activation in ("silu", "gelu_sigmoid"):
+        factor = graph.constant(GELU_FACTOR, graph.dtype)
+        scaled = x if activation == "silu" else graph("Mul", x, factor)
+        return graph("Mul", x, graph("Sigmoid", scaled))
     # "gelu": x / 2 * (1 + erf(x / sqrt(2))), in the order of nodes that runtimes recognise.
     half, one, root = (graph.constant(value, graph.dtype) for value in (0.5, 1.0, math.sqrt(2)))
     erf = graph("Erf", graph("Div", x, root))
     return graph("Mul", graph("Mul", x, graph("Add", erf, one)), half)
+
+
+# ---- the recurrent cell ----
+
+
+def ssru(graph, cell, x, state):
+    """The output `[B, T, D]` of an `SSRU` from its float32 state `[B, D]` on, and the new state."""
+    projected = graph("MatMul", x, graph.weight(cell.cell_forget_kernel))
+    update, gate = graph("Split", projected, outputs=2, axis=-1)
+    if cell.forget_bias is not None:
+        gate = graph("Add", gate, graph.weight(cell.forget_bias))
+    update, gate = (graph.cast(each, "float32", graph.dtype) for each in (update, gate))
+    forget = graph("Sigmoid", gate)
+    update = graph("Sub", update, graph("Mul", forget, update))
+    state, states = graph.recurrence(state, forget, update)
+    return graph("Relu", graph.cast(states, graph.dtype, "float32")), state
 
 
 # ---- attention ----

@@ -9,7 +9,13 @@ import numpy as np
 
 from kformer import layers
 from kformer.decoding.searcher import check_options
-from kformer.export.checks import check_exact, check_export, check_layers, forbidden_ids
+from kformer.export.checks import (
+    KNOWN_VARIANTS,
+    check_exact,
+    check_export,
+    check_layers,
+    forbidden_ids,
+)
 from kformer.layers.dropout import Dropout
 from kformer.layers.low_rank import layers_inside
 from kformer.saving.run_directory import without_paths
@@ -21,7 +27,8 @@ FORMAT_VERSION = 1
 # The layers that the graphs know. Exact classes: a user's subclass may compute anything.
 _LAYERS = {
     *(layers.PositionalEmbedding, layers.NormalizedPositions, layers.OutputBias),
-    *(layers.EncoderLayer, layers.DecoderLayer, layers.MultiHeadAttention, layers.FeedForward),
+    *(layers.EncoderLayer, layers.DecoderLayer, layers.FeedForward),
+    *(layers.MultiHeadAttention, layers.SSRU),
     *(Dropout, keras.layers.Dense, keras.layers.InputLayer, keras.layers.LayerNormalization),
 }
 # Above this size the weights get a file of their own: a protobuf message is at most 2 GiB, and the
@@ -37,16 +44,18 @@ def export_onnx(translator, path, *, dtype="float32", **options):
       S]` and, for every decoder layer i, `cross_key_i` and `cross_value_i` `[B, N, S, H]`;
     - `decoder_step.onnx`: `target_ids` int64 `[B, T]`, `past_key_i` and `past_value_i` `[B, N, P,
       H]`, `cross_key_i` and `cross_value_i`, `source_mask` -> `logits` float32 `[B, T, V]`,
-      `present_key_i` and `present_value_i` `[B, N, P + T, H]`;
+      `present_key_i` and `present_value_i` `[B, N, P + T, H]`; with an SSRU `past_state_i` and
+      `present_state_i` float32 `[B, D]` in their place, and `past_length` and `present_length`,
+      int64 scalars, for P and P + T;
     - `tokenizer/`: the folder that `kformer.Tokenizer.load` reads;
     - `kformer.json`: format version, special ids, names, types and shapes of inputs and outputs in
       their order, sizes, the default search options, the maximum number of tokens of a source.
 
     All sizes but D, N, H and V are dynamic. A search starts with the start token, then the
     `prefix_ids` of its options, and P = 0; it never chooses a token of `forbidden_ids`, follows the
-    `repetition_penalty` and `no_repeat_ngram_size` of its options, and passes the present keys and
-    values back as the past ones. A beam search repeats each row of the encoder's outputs for its
-    beams and reorders the rows of the present ones. The graphs are made from the model's
+    `repetition_penalty` and `no_repeat_ngram_size` of its options, and passes what is present back
+    as the past (states begin with zeros). A beam search repeats each row of the encoder's outputs
+    for its beams and reorders the rows of the present ones. The graphs are made from the model's
     configuration and weights with the `onnx` package alone (opset 17), so every backend writes the
     same. Large weights are stored in `weights.bin`, which both graphs read; it must stay beside
     them.
@@ -106,7 +115,7 @@ def check_model(model):
                 f"The layer '{layer.name}' {what}, which the export to ONNX does not know; export "
                 "a SavedModel."
             )
-    check_layers(model, "ONNX", known=("rope",))
+    check_layers(model, "ONNX", known=KNOWN_VARIANTS["onnx"])
 
 
 def _write_graphs(model, folder, dtype):
@@ -127,7 +136,7 @@ def _write_graphs(model, folder, dtype):
 
 
 def _metadata(translator, search, signatures, dtype):
-    model, attention = translator.model, translator.model.network.decoder_layers[0].self_attention
+    model, attention = translator.model, translator.model.network.decoder_layers[0].cross_attention
     special_ids = {"pad": model.pad_id, "unknown": translator.tokenizer.unknown_id}
     special_ids |= {"start": model.start_id, "end": model.end_id}
     return {

@@ -130,6 +130,35 @@ class Graph:
     def expand_dims(self, value, axes):
         return self("Unsqueeze", value, self.constant(axes, "int64"))
 
+    def recurrence(self, state, factors, terms):
+        """`state_t = factors_t state_(t-1) + terms_t` over the second axis, all float32.
+
+        Args:
+            state: value `[B, D]`, before the first.
+            factors, terms: values `[B, T, D]`.
+
+        Returns:
+            The last state `[B, D]`, and all states `[B, T, D]`.
+        """
+        nodes = [
+            helper.make_node("Mul", ["factor", "before"], ["product"]),
+            helper.make_node("Add", ["product", "term"], ["after"]),
+            helper.make_node("Identity", ["after"], ["output"]),
+        ]
+        inputs, outputs = (
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+            for names in (("before", "factor", "term"), ("after", "output"))
+        )
+        return self(
+            "Scan",
+            *(state, factors, terms),
+            outputs=2,
+            body=helper.make_graph(nodes, "step", inputs, outputs),
+            num_scan_inputs=2,
+            scan_input_axes=[1, 1],
+            scan_output_axes=[1],
+        )
+
     def signature(self):
         """Names, types and shapes of inputs and outputs, in their order, as JSON values."""
         return {

@@ -60,22 +60,36 @@ def build_decoder_step(network, weights):
     graph = Graph("decoder_step", weights)
     ids = graph.input("target_ids", "int64", ("batch", "target_length"))
     layers = network.decoder_layers
-    past, cross = (
-        [graph.input(name, graph.dtype, shape) for name, shape in _caches(prefix, layers, length)]
-        for prefix, length in (("past", "past_length"), ("cross", "source_length"))
-    )
+    if network.is_recurrent:
+        hidden_dim = network.target_embedding.hidden_dim
+        states = [(f"state_{i}", ("batch", hidden_dim)) for i in range(len(layers))]
+        past = [graph.input(f"past_{name}", "float32", shape) for name, shape in states]
+        first = graph.input("past_length", "int64", ())
+    else:
+        caches = _caches("past", layers, "past_length")
+        past = [graph.input(name, graph.dtype, shape) for name, shape in caches]
+        first = graph.size(past[0], 2)
+    caches = _caches("cross", layers, "source_length")
+    cross = [graph.input(name, graph.dtype, shape) for name, shape in caches]
     source_mask = graph.input("source_mask", "bool", ("batch", "source_length"))
     keys_mask, attends = blocks.padding(graph, source_mask)
     # Positions `[T]` of the new tokens, and the causal mask `[T, P + T]`.
-    first, one = graph.size(past[0], 2), graph.constant(1, "int64")
+    one = graph.constant(1, "int64")
     end = graph("Add", first, graph.size(ids, 1))
     positions = graph("Range", first, end, one)
     key_positions = graph("Range", graph.constant(0, "int64"), end, one)
     causal = graph("LessOrEqual", key_positions, graph.expand_dims(positions, [1]))
     x = blocks.embed(graph, network.target_embedding, network.target_positions, ids, positions)
-    factors = blocks.rotary_factors(graph, layers[0].self_attention, positions)
+    factors = None
+    if not network.is_recurrent:
+        factors = blocks.rotary_factors(graph, layers[0].self_attention, positions)
     present = []
     for i, layer in enumerate(layers):
+
+        def ssru(x, cell=layer.self_attention, state=past[i]):
+            x, state = blocks.ssru(graph, cell, x, state)
+            present.append(state)
+            return x
 
         def self_attention(x, attention=layer.self_attention, pair=past[2 * i : 2 * i + 2]):
             query, *new = blocks.rotated_heads(graph, attention, x, factors)
@@ -89,12 +103,18 @@ def build_decoder_step(network, weights):
             (query,) = blocks.heads(graph, attention, x, *weights, 1)
             return blocks.attend(graph, attention, query, *pair, keys_mask, attends)
 
-        x = blocks.residual(graph, layer, layer.self_attention_norm, x, self_attention)
+        own = ssru if network.is_recurrent else self_attention
+        x = blocks.residual(graph, layer, layer.self_attention_norm, x, own)
         x = blocks.residual(graph, layer, layer.cross_attention_norm, x, cross_attention)
         x = blocks.feed_forward(graph, layer, x)
     x = x if network.decoder.norm is None else blocks.layer_norm(graph, network.decoder.norm, x)
     shape = ("batch", "target_length", network.target_embedding.vocabulary_size)
     graph.output("logits", blocks.project_output(graph, network, x, ids), "float32", shape)
+    if network.is_recurrent:
+        for (name, shape), value in zip(states, present, strict=True):
+            graph.output(f"present_{name}", value, "float32", shape)
+        graph.output("present_length", end, "int64", ())
+        return graph
     caches = _caches("present", layers, "past_length + target_length")
     for (name, shape), value in zip(caches, present, strict=True):
         graph.output(name, value, graph.dtype, shape)
@@ -105,6 +125,7 @@ def _caches(prefix, layers, length):
     """Name and shape of the keys, then of the values, of each layer."""
     return [
         (f"{prefix}_{name}_{i}", ("batch", attention.num_heads, length, attention.head_size))
-        for i, attention in enumerate(layer.self_attention for layer in layers)
+        # The heads of self-attention are as many and as large.
+        for i, attention in enumerate(layer.cross_attention for layer in layers)
         for name in ("key", "value")
     ]
