@@ -1,6 +1,7 @@
 """Archives of models: zips (OPUS-MT), Argos packages, and files that are compressed."""
 
 import contextlib
+import errno
 import gzip
 import io
 import pathlib
@@ -55,29 +56,40 @@ def unpacked(path):
 
 
 def _unpack(path, folder):
+    with reading_archive(path), open_zip(path) as archive:
+        members = [member for member in archive.infolist() if not member.is_dir()]
+    _check_members(members, path)
+    with reading_archive(path), open_zip(path) as archive:
+        for member in members:
+            target = folder / member.filename
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, open(target, "xb") as file:
+                remaining = member.file_size  # No more than what was checked.
+                while remaining and (chunk := source.read(min(_CHUNK, remaining))):
+                    file.write(chunk)
+                    remaining -= len(chunk)
+            if remaining:
+                raise zipfile.BadZipFile(f"{member.filename} is cut short")
+
+
+@contextlib.contextmanager
+def reading_archive(path):
+    """Makes a ValueError of what a damaged zip raises.
+
+    Args:
+        path: path of the zip, for the message.
+    """
     try:
-        with open_zip(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
-            _check_members(members, path)
-            for member in members:
-                target = folder / member.filename
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(member) as source, open(target, "xb") as file:
-                    # No more than the size that was checked.
-                    remaining = member.file_size
-                    while remaining and (chunk := source.read(min(_CHUNK, remaining))):
-                        file.write(chunk)
-                        remaining -= len(chunk)
-                    if remaining:
-                        raise zipfile.BadZipFile(f"{member.filename} is cut short")
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} is a damaged archive ({shown(str(error))}): copy it again."
-        ) from None
-    except FileExistsError:
-        raise ValueError(
-            f"{path} has two files of one name: it is no archive of a model."
-        ) from None
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        reason = error
+    except OSError as error:  # A seek to before the file; two members of one name.
+        if error.errno not in (errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+            raise
+        reason = error.strerror
+    else:
+        return
+    raise ValueError(f"{path} is a damaged archive ({shown(str(reason))}): copy it again.")
 
 
 @contextlib.contextmanager

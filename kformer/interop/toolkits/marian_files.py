@@ -10,7 +10,7 @@ import zlib
 
 import numpy as np
 
-from kformer.interop.toolkits.archives import read_gzip
+from kformer.interop.toolkits.archives import read_gzip, reading_archive
 from kformer.utils.checks import shown
 
 SETTINGS = "special:model.yml"
@@ -43,11 +43,10 @@ def is_marian_file(path):
                 file = gzip.GzipFile(fileobj=file)
             version, count = struct.unpack("<2Q", file.read(16))
             return version == _VERSION and 0 < count <= _MOST_TENSORS
-    except (OSError, EOFError, ValueError, NotImplementedError, struct.error, *_ZIP_ERRORS):
+    except (OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error):
         return False
-
-
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, RuntimeError)
+    except zipfile.BadZipFile:
+        return False
 
 
 def open_tensors(path):
@@ -69,22 +68,24 @@ def open_tensors(path):
         else:
             tensors, is_packed = _open_binary(path)
         if SETTINGS not in tensors:
-            raise ValueError(f"it has no {SETTINGS}")
+            raise ValueError(f"{path} has no {SETTINGS}, so it is not Marian's.")
         shape, read = tensors.pop(SETTINGS)
-        if int(np.prod(shape)) > _MOST_SETTINGS_BYTES:
-            raise ValueError(f"its {SETTINGS} has {int(np.prod(shape)):,} bytes")
+        if _count(shape) > _MOST_SETTINGS_BYTES:
+            raise ValueError(f"{path} has settings of {_count(shape):,} bytes: it is damaged.")
         settings = read().tobytes()
     # NumPy's reader of headers raises many kinds.
-    except (EOFError, OverflowError, SyntaxError, TypeError, struct.error, *_ZIP_ERRORS) as error:
-        raise ValueError(f"{path} is damaged ({shown(str(error))}): copy it again.") from None
-    except (ValueError, NotImplementedError) as error:
-        raise ValueError(f"{path} is damaged or not of Marian ({shown(str(error))}).") from None
+    except (OverflowError, SyntaxError, TypeError, ValueError, struct.error) as error:
+        text = str(error)
+        if str(path) not in text:
+            text = f"{path} is damaged ({shown(text)}): copy it again."
+        raise ValueError(text) from None
     # Several NULs end the settings.
     return settings.partition(b"\0")[0], tensors, is_packed
 
 
 def _open_npz(path):
-    archive = zipfile.ZipFile(path)
+    with reading_archive(path):
+        archive = zipfile.ZipFile(path)
     members = archive.infolist()
     size = sum(member.file_size for member in members)
     if len(members) > _MOST_TENSORS or size > _MOST_RATIO * path.stat().st_size + _FREE_BYTES:
@@ -92,7 +93,7 @@ def _open_npz(path):
     tensors = {}
     for member in members:
         name = member.filename.removesuffix(".npy")
-        with archive.open(member) as file:
+        with reading_archive(path), archive.open(member) as file:
             version = np.lib.format.read_magic(file)
             if version not in ((1, 0), (2, 0)):
                 raise ValueError(f"{name} has the version {version}")
@@ -104,12 +105,8 @@ def _open_npz(path):
             raise ValueError(f"{name} has the shape {shape}, but {stored:,} bytes")
 
         def read(member=member, header=header, shape=shape, dtype=dtype, is_fortran=is_fortran):
-            try:
-                with archive.open(member) as file:
-                    content = file.read()[header:]
-            except (EOFError, OSError, *_ZIP_ERRORS) as error:
-                reason = shown(str(error))
-                raise ValueError(f"{path} is damaged ({reason}): copy it again.") from None
+            with reading_archive(path), archive.open(member) as file:
+                content = file.read()[header:]
             return np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
 
         tensors[name] = (shape, read)
@@ -162,8 +159,8 @@ def _open_binary(path):
             needed = number * (kind & 0xFF)
         else:
             raise ValueError(
-                f"{name} is stored as the type {kind:#x}, which is for one kind of processor: give "
-                "the file that it was converted from"
+                f"{path} stores {shown(name)} as the type {kind:#x}, which is for one kind of "
+                "processor: give the file that it was converted from."
             )
         if needed > size or position + size > len(content) or name in tensors:
             raise ValueError(f"{name} has the shape {shape}, but {size:,} bytes")
