@@ -5,6 +5,7 @@ asked for."""
 import gzip
 import mmap
 import struct
+import tokenize
 import zipfile
 import zlib
 
@@ -27,6 +28,8 @@ _INT8 = 0x101
 # 8-bit matrices for every kind of processor, of Marian, and of the fork in Firefox.
 _PACKED = {0x10001: False, 0x4101: True}
 _VERSION = 1
+# What NumPy raises for a damaged header, beside ValueError and TypeError.
+_HEADER_ERRORS = (SyntaxError, tokenize.TokenError, RecursionError, MemoryError)
 _GZIP = b"\x1f\x8b"
 
 
@@ -73,8 +76,8 @@ def open_tensors(path):
         if _count(shape) > _MOST_SETTINGS_BYTES:
             raise ValueError(f"{path} has settings of {_count(shape):,} bytes: it is damaged.")
         settings = read().tobytes()
-    # NumPy's reader of headers raises many kinds.
-    except (OverflowError, SyntaxError, TypeError, ValueError, struct.error) as error:
+
+    except (*_HEADER_ERRORS, OverflowError, TypeError, ValueError, struct.error) as error:
         text = str(error)
         if str(path) not in text:
             text = f"{path} is damaged ({shown(text)}): copy it again."

@@ -21,9 +21,10 @@ SPM = DATA / "marian-prenorm" / "vocab.spm"
 MODELS = {
     "marian-opusmt": ("", {}),
     "marian-prenorm": ("model.bin", {}),
+    "marian-ssru": ("model.npz", {"source_vocabulary": SPM}),
 }
 # Names, and the factors inside `x * sigmoid(factor * x)`.
-ACTIVATIONS = {"swish": 1.0}
+ACTIVATIONS = {"swish": 1.0, "gelu": 1.702}
 
 
 @pytest.fixture(scope="module")
