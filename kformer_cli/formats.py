@@ -203,15 +203,15 @@ def import_(
     **options,
 ):
     """Make a run of a published translation model: OPUS-MT (Marian), M2M100, NLLB-200, mBART, BART,
-    T5 or mT5.
+    T5 or mT5; or of the files of another toolkit, such as Marian's .npz or OPUS-MT's zip.
 
     The run translates, fine-tunes (`kformer train --start-from`) and exports like any other. By
-    default it searches as the model's generation_config.json asks, so that `kformer translate RUN`
-    returns what the model's own library returns.
+    default it searches as the model's own settings ask, so that `kformer translate RUN` returns
+    what the model's own library returns.
 
     Examples: [bold]kformer import Helsinki-NLP/opus-mt-en-de --output runs/opus-mt-en-de[/bold]
 
-    [bold]kformer import opus-mt-en-de --output runs/opus-mt-en-de[/bold]
+    [bold]kformer import opus-2020-02-26.zip --output runs/opus-mt-en-de[/bold]
 
     A download is kept in the cache of huggingface_hub, goes on where it broke off, and is verified.
     HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE count as in its own command `hf`.

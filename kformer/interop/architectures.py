@@ -9,8 +9,10 @@
 | `pegasus`    | pre  | sines before cosines         | no             | yes  | kformer's export |
 | `t5`, `mt5`  | pre  | learned bias by distance     | no             | no   | T5, T5 v1.1, mT5 |
 
-"Bias" is that of the output layer. T5's norm is RMSNorm, its linear layers have no biases, its
-scores are not scaled, and its feed-forward networks may be gated."""
+The positions are those of the library: Marian itself has fairseq's sinusoids, from 0
+(`kformer.interop.toolkits.marian`). "Bias" is that of the output layer. T5's norm is RMSNorm, its
+linear layers have no biases, its scores are not scaled, and its feed-forward networks may be gated.
+"""
 
 from kformer.interop.limits import MOST_LAYERS
 from kformer.utils.checks import check_choice, check_whole

@@ -40,8 +40,9 @@ def sinusoidal_positions(positions, hidden_dim, base=10000.0, layout="interleave
         hidden_dim: int. D.
         base: float, default 10000.0. The ratio of the longest wavelength to the shortest.
         layout: str, default "interleaved". `"interleaved"`: as above and in the paper. `"halves"`:
-            first all sines, then all cosines, as in Marian. `"fairseq"`: halves with the
-            frequencies `base^(-k / (D/2 - 1))` of tensor2tensor and fairseq (an odd D ends with 0).
+            first all sines, then all cosines, as in MarianMT of the library transformers.
+            `"fairseq"`: halves with the frequencies `base^(-k / (D/2 - 1))` of tensor2tensor,
+            fairseq and Marian itself (an odd D ends with 0).
 
     Returns:
         float32 tensor `[..., D]`.
@@ -152,8 +153,9 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         vocabulary_size: int. V.
         hidden_dim: int. D.
         position_encoding: str or `None`, default "sinusoidal". `"sinusoidal"` (fixed, any length),
-            `"learned"` (a table of `max_length` vectors) or `None`; `"sinusoidal_halves"` and
-            `"sinusoidal_fairseq"` are the fixed vectors of Marian's and fairseq's models.
+            `"learned"` (a table of `max_length` vectors) or `None`; `"sinusoidal_fairseq"` has the
+            fixed vectors of fairseq and Marian, and `"sinusoidal_halves"` those that the library
+            transformers has in their place.
         max_length: int or `None`, default `None`. The number of learned positions, which
             `"learned"` requires; other positions ignore it.
         position_offset: int, default 0. The position of a sequence's first token, for fixed

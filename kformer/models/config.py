@@ -151,8 +151,9 @@ class Architecture:
         "The factor of the attention scores; `None` for 1 / sqrt(H).", metadata=_VARIANT
     )
     position_encoding: str | None = option(
-        'Added to the embeddings are `"sinusoidal"`, `"learned"`, and `"sinusoidal_halves"` and '
-        '`"sinusoidal_fairseq"`, the fixed vectors of published Marian and fairseq models. '
+        'Added to the embeddings are `"sinusoidal"`, `"learned"`, `"sinusoidal_fairseq"`, the '
+        "fixed vectors of fairseq's and Marian's own models, and `\"sinusoidal_halves\"`, those of "
+        "Marian models in the library transformers. "
         'Self-attention sees `"rope"` (rotary positions), `"alibi"` (scores fall with the '
         'distance), `"t5"` (a learned bias for each distance) and `"shaw"` (learned vectors for '
         "each distance, added to keys and values). `None` for no positions.",
