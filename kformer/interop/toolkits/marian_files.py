@@ -11,7 +11,7 @@ import zlib
 
 import numpy as np
 
-from kformer.interop.toolkits.archives import read_gzip, reading_archive
+from kformer.interop.toolkits.archives import open_zip, read_gzip, reading_archive
 from kformer.utils.checks import shown
 
 SETTINGS = "special:model.yml"
@@ -87,7 +87,7 @@ def open_tensors(path):
 
 
 def _open_npz(path):
-    with reading_archive(path):
+    with reading_archive(path), open_zip(path):  # Its list is short.
         archive = zipfile.ZipFile(path)
     members = archive.infolist()
     size = sum(member.file_size for member in members)
