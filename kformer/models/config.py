@@ -137,7 +137,7 @@ class Architecture:
         "Is added to the variance (or to the mean square) in every norm.", 1e-5
     )
     use_bias: bool = option(
-        "Whether the linear maps of the layers add a bias.", True, metadata=_VARIANT
+        "Whether the linear maps of the layers add a bias.", True, metadata={"variant": (False,)}
     )
     head_dim: int | None = option(
         "H, the size of a head; `None` for D / N.", at_least=1, metadata=_VARIANT

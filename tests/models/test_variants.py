@@ -25,6 +25,7 @@ VARIANTS = {
         "attention_scale": 1.0,
         "scale_output": True,
     },
+    "shaw": {"position_encoding": "shaw", "relative_max_distance": 3},
     "rms_norm": {"normalization": "rms_norm", "use_bias": False, "normalize_first": True},
     "gated": {"gated": True, "activation": "gelu_tanh", "final_norm": True},
     "grouped": {"num_key_value_heads": 1, "head_dim": 6},
@@ -51,7 +52,9 @@ VARIANTS = {
 if (
     keras.backend.backend() == "jax"
 ):  # It compiles each operation for each shape; these have all operations that there are.
-    VARIANTS = {name: VARIANTS[name] for name in ("t5", "grouped", "local alibi", "linear", "ssru")}
+    VARIANTS = {
+        name: VARIANTS[name] for name in ("t5", "shaw", "grouped", "local alibi", "linear", "ssru")
+    }
 by_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
@@ -148,8 +151,10 @@ def test_the_papers_model_is_no_variant(tiny_transformer):
 @by_variant
 def test_programs_that_do_not_know_it_refuse_it(tiny_transformer, name):
     model = tiny_transformer(**VARIANTS[name])
-    # The fast decoder, CTranslate2 and ONNX know rotary positions; Marian and BART do not.
-    assert (why_not_fast(model) is None) == (name == "rope" and keras.backend.backend() != "jax")
+    # The fast decoder, CTranslate2 and ONNX know rotary positions, the fast decoder those of Shaw
+    # et al., too; Marian and BART do not.
+    is_fast = name in ("rope", "shaw") and keras.backend.backend() != "jax"
+    assert (why_not_fast(model) is None) == is_fast
     with pytest.raises(ValueError, match="does not know here. Export a SavedModel") as error:
         check_layers(model, "ONNX")
     option, value = list(VARIANTS[name].items())[0]

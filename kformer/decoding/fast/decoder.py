@@ -23,7 +23,7 @@ from kformer.decoding.fast.eligibility import why_not_fast
 from kformer.decoding.fast.weights import bind_weights
 from kformer.layers import linear_recurrence, padding_mask
 from kformer.layers.full_attention import MASKED
-from kformer.layers.relative_positions import rotary_factors
+from kformer.layers.relative_positions import distances, rotary_factors
 from kformer.utils.backend import take
 from kformer.utils.checks import check_choice
 
@@ -266,7 +266,13 @@ class FastNetwork:
                 query, key = self._rotate(query, factors), self._rotate(key, factors)
                 keys[number] = fast.extend(keys[number], key, index)
                 values[number] = fast.extend(values[number], value, index)
-                context = fast.attend_cache(query, keys[number], values[number], size**-0.5, index)
+                key, value = keys[number], values[number]
+                if attention.relative is not None:
+                    distance = ops.arange(ops.shape(key)[2], dtype="int32") - index
+                    relative = self._relative(attention, distance)
+                    # The one query has one vector for each key and value.
+                    key, value = key + relative[0], value + relative[1]
+                context = fast.attend_cache(query, key, value, size**-0.5, index)
                 x = self._add(attention, x, fast.product(context, *attention.output))
 
             attention = layer.cross_attention
@@ -348,6 +354,12 @@ class FastNetwork:
         cosines, sines = factors
         return x * cosines + self._fast.swap(x, self._interleaved) * sines
 
+    def _relative(self, weights, distance):
+        """Returns the vectors `[..., H]` of distances `[...]`, of keys and of values."""
+        most = weights.relative[0].shape[0] // 2
+        indices = ops.clip(distance, -most, most) + most
+        return tuple(self._fast.gather(table, indices) for table in weights.relative)
+
     # Parts of a layer.
 
     def _normalize(self, x, norm):
@@ -380,15 +392,28 @@ class FastNetwork:
         projected = self._by_head(inputs, weights.inputs, 3, heads)
         query, key, value = self._fast.unstack(projected, 3)
         query, key = self._rotate(query, factors), self._rotate(key, factors)
-        return self._attend(weights, tokens.rows, query, key, value, bias, computed)
+        relative = None
+        if weights.relative is not None:
+            length = ops.shape(tokens.mask)[1]
+            relative = self._relative(weights, distances(length, length))
+        return self._attend(weights, tokens.rows, query, key, value, bias, computed, relative)
 
-    def _attend(self, weights, x, query, key, value, bias, computed=None):
+    def _attend(self, weights, x, query, key, value, bias, computed=None, relative=None):
         """Runs an attention sub-layer from its queries, keys and values `[B, N, T, H]` on.
 
-        With `computed` `[P]` only these rows go on.
+        With `computed` `[P]` only these rows go on. `relative` are the vectors `[T, S, H]` that
+        keys and values have for each query.
         """
         fast, (_, heads, _, size) = self._fast, query.shape
-        context = fast.transpose(fast.attend(query, key, value, size**-0.5, bias), (0, 2, 1, 3))
+        if relative is None:
+            context = fast.attend(query, key, value, size**-0.5, bias)
+        else:
+            query = query * size**-0.5
+            scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) + bias
+            shares = ops.softmax(scores + ops.einsum("bnth,tsh->bnts", query, relative[0]))
+            context = ops.matmul(shares, value)
+            context = context + ops.einsum("bnts,tsh->bnth", shares, relative[1])
+        context = fast.transpose(context, (0, 2, 1, 3))
         rows = fast.reshape(context, (-1, heads * size))
         rows = rows if computed is None else take(rows, computed)
         return self._add(weights, x, fast.product(rows, *weights.output))

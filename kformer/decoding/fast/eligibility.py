@@ -33,7 +33,10 @@ def why_not_fast(model):
         return f"the model computes in {model.policy_name}"
     if model.lora is not None:
         return "the model has LoRA adapters"
-    variants = variants_of(model.config.to_dict(), supported=("rope", "ssru", "gelu_sigmoid"))
+    variants = variants_of(
+        model.config.to_dict(), supported=("rope", "shaw", "ssru", "gelu_sigmoid")
+    )
+    variants = [variant for variant in variants if variant != "use_bias=False"]
     if variants:
         return f"the model has {', '.join(variants)}"
     return _foreign_layer(model.network)

@@ -28,6 +28,7 @@ class Attention(NamedTuple):
     inputs: Linear  # of queries, keys and values; in a cross-attention of the queries alone
     output: Linear
     source: Any = None  # Linear, of a cross-attention's keys and values
+    relative: Any = None  # the bound tables of relative positions, of keys and of values
 
 
 class Cell(NamedTuple):
@@ -142,7 +143,11 @@ def _layer(layer, fast, source_factors=None):
     else:
         inputs = attention.query_key_value_kernel, attention.query_key_value_bias
         output = _linear(attention.output_kernel, attention.output_bias, fast)
-        self_attention = Attention(*norm_and_inputs(layer.self_attention_norm, *inputs), output)
+        relative = None
+        if attention.relative_positions is not None:
+            relative = fast.bind(attention.relative_keys), fast.bind(attention.relative_values)
+        norm_and_linear = norm_and_inputs(layer.self_attention_norm, *inputs)
+        self_attention = Attention(*norm_and_linear, output, relative=relative)
     cross_attention = cross and Attention(
         *norm_and_inputs(layer.cross_attention_norm, cross.query_kernel, cross.query_bias),
         source=_linear(cross.key_value_kernel, cross.key_value_bias, fast, source_factors),

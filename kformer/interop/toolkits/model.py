@@ -26,8 +26,17 @@ class TensorTable:
         self.shapes = {name: tuple(shape) for name, (shape, _) in tensors.items()}
 
     def read(self, name):
-        """A tensor as a NumPy array, in the dtype in which it is stored."""
-        return np.asarray(self._tensors[name][1]())
+        """A tensor as a NumPy array, in the dtype in which it is stored.
+
+        Raises:
+            ValueError: NumPy has no such dtype.
+        """
+        try:
+            return np.asarray(self._tensors[name][1]())
+        except TypeError as error:
+            raise ValueError(
+                f"The tensor {name!r} holds numbers that cannot be read ({error})."
+            ) from None
 
 
 class ToolkitModel(NamedTuple):

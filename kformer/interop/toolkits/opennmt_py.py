@@ -101,6 +101,8 @@ def read(path, options):
         tensors = content.get(group)
         if not isinstance(tensors, dict) or not all(hasattr(t, "shape") for t in tensors.values()):
             raise ValueError(f"{file} has no {group} with tensors by name.")
+        if any(getattr(tensor, "dtype", None) is None for tensor in tensors.values()):
+            raise ValueError(f"{file} has a tensor of numbers that are not read (8-bit, perhaps).")
         stored |= {prefix + str(name): tensor for name, tensor in tensors.items()}
     try:
         tensors, has_bias = _tensors(stored, settings.get("layer_norm") == "rms")

@@ -564,12 +564,16 @@ def _reorder(tensors, side, order):
     names = [_TABLES[side]] + (["lm_head.weight", "final_logits_bias"] if side == "target" else [])
     for name in names:
         if name in tensors:
-            part, axis = tensors[name], 1 if name == "final_logits_bias" else 0
-            tensors[name] = _Part(
-                part,
-                part.shape,
-                lambda array, axis=axis: np.take(array, order, axis=axis),
-            )
+            tensors[name] = _reordered(tensors[name], order, int(name == "final_logits_bias"))
+
+
+def _reordered(part, order, axis):
+    if part.shape[axis] != len(order):
+        raise ValueError(
+            f"The output of the model is for {part.shape[axis]} tokens, but its table has "
+            f"{len(order)}: copy the checkpoint again."
+        )
+    return _Part(part, part.shape, lambda array: np.take(array, order, axis=axis))
 
 
 def _arguments(tensors, description, prefix):

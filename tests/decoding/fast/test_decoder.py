@@ -49,6 +49,14 @@ OPTIONS = {
         "rotary_interleaved": True,
         "normalize_first": True,
     },
+    "relative": {"position_encoding": "shaw", "relative_max_distance": 3},
+    "relative, shared, no biases": {
+        "position_encoding": "shaw",
+        "relative_max_distance": 2,
+        "relative_shared": True,
+        "normalize_first": True,
+        "use_bias": False,
+    },
     "two vocabularies": {"target_vocabulary_size": 23},
     "separate tables": {"share_embeddings": False, "share_output": False},
     "large epsilon": {"layer_norm_epsilon": 0.3},
@@ -72,7 +80,6 @@ REFUSED = {
     "gated": {"gated": True},
     "final_norm": {"final_norm": True},
     "normalization": {"normalization": "rms_norm"},
-    "use_bias": {"use_bias": False},
     "head_dim": {"head_dim": 6},
     "num_key_value_heads": {"num_key_value_heads": 2},
     "attention_scale": {"attention_scale": 1.0},
@@ -93,7 +100,7 @@ WITHOUT_EFFECT = {
     *("dropout", "attention_dropout", "activation_dropout", "stochastic_depth"),  # in training
     "seed",  # of the first weights and the dropout
     *("start_id", "end_id"),  # of the search
-    *("relative_buckets", "relative_max_distance"),  # of the positions "t5"
+    "relative_buckets",  # of the positions "t5"
 }
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() == "jax", reason="this backend compiles the layers"

@@ -1,4 +1,6 @@
-"""A writer of TensorFlow's checkpoints, for files that TensorFlow would not write."""
+"""A writer of TensorFlow's checkpoints, without checksums of the numbers, for files that TensorFlow
+would not write.
+"""
 
 import struct
 
@@ -30,8 +32,7 @@ def message(*fields):
 def tensor_entry(array, offset, *more):
     axes = [(2, message((1, size))) for size in array.shape]
     fields = [(1, DTYPES[array.dtype.name]), (2, message(*axes)), (4, offset), (5, array.nbytes)]
-    checksum = varint(6 << 3 | 5) + struct.pack("<I", _masked_checksum(array.tobytes()))
-    return message(*fields) + checksum + message(*more)
+    return message(*fields, *more)
 
 
 def block(entries):
