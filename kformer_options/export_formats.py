@@ -20,7 +20,7 @@ class ExportFormat:
         default_dtype: str, default `None`, for the model's own dtype.
         has_search: bool, default `True`. Whether it keeps search options.
         options: tuple of str, default empty. Options of `kformer export` for this format alone.
-        extra: str. The extra of kformer whose packages it needs.
+        extra: str or `None`. The extra of kformer whose packages it needs.
     """
 
     name: str
@@ -28,7 +28,7 @@ class ExportFormat:
     module: str
     function: str
     dtypes: tuple
-    extra: str
+    extra: str | None
     default_dtype: str | None = None
     has_search: bool = True
     options: tuple = ()
@@ -76,6 +76,15 @@ FORMATS = {
             default_dtype="float32",
             extra="onnx",
         ),
+        ExportFormat(
+            "marian",
+            "Marian and the engine of Firefox",
+            "kformer.export.marian",
+            "export_marian",
+            dtypes=("float32",),
+            default_dtype="float32",
+            extra=None,
+        ),
     )
 }
 
@@ -89,7 +98,8 @@ def check_installed(format):
     Raises:
         ImportError: one is not. The message names what to install.
     """
-    check_extra(f"The export format {format}", FORMATS[format].extra)
+    if (extra := FORMATS[format].extra) is not None:
+        check_extra(f"The export format {format}", extra)
 
 
 def formats_help():

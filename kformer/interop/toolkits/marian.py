@@ -32,8 +32,7 @@ _BEAM_SIZE, _NORMALIZE, _LENGTH_FACTOR = 12, 0.0, 3.0
 _MAX_LENGTH = 1000
 # Of the bias of tokens that are in no vocabulary: their probability is 0, and float16 has it.
 _NEVER = -1e4
-_ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu_sigmoid"}
-_NORMS = {"self_attn": "self_Wo", "encoder_attn": "context_Wo", "final": "ffn_ffn"}
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu_sigmoid"}
 # Settings with the values that are read; the first is Marian's default.
 _SETTINGS = {
     "type": ("transformer",),
@@ -139,7 +138,7 @@ def _model_of(folder, decoder, remarks):
                 "the file of one, or import each and translate with --ensemble."
             )
         name = pathlib.PureWindowsPath(str(names[0])).name
-        if path := files.file_beside([folder], [name]):
+        if path := files.file_beside([folder], [name, f"{name}.gz"]):
             return path
         raise FileNotFoundError(f"{folder} lacks {shown(name)}, the model of its decoder.yml.")
     models = _models(folder)
@@ -238,10 +237,10 @@ def _arguments(settings, remarks):
         _check_version(settings, remarks)
     top = "n" in settings.text("transformer-postprocess-top")
     activation = settings.text("transformer-ffn-activation", "swish")
-    if activation not in _ACTIVATIONS:
+    if activation not in ACTIVATIONS:
         raise ValueError(
             f"{settings.where} has transformer-ffn-activation: {shown(activation)}; kformer has "
-            f"{', '.join(_ACTIVATIONS)}."
+            f"{', '.join(ACTIVATIONS)}."
         )
     inner = settings.number("transformer-dim-ffn", 2048)
     layers = {"least": 1, "most": MOST_LAYERS}
@@ -253,7 +252,7 @@ def _arguments(settings, remarks):
         "decoder_intermediate_dim": settings.number("transformer-decoder-dim-ffn", 0, least=0)
         or inner,
         "num_heads": settings.number("transformer-heads", 8),
-        "activation": _ACTIVATIONS[activation],
+        "activation": ACTIVATIONS[activation],
         "normalize_first": is_first,
         "final_norm": None if top == is_first else top,
         "normalize_embeddings": "n" in settings.text("transformer-postprocess-emb"),
@@ -371,22 +370,13 @@ class _Weights:
 
     def _matrix(self, ours, theirs):
         shape, read = self._take(theirs)
-        self._table[f"{ours}.weight"] = shape[::-1], lambda: read().T
+        self._table[ours] = shape[::-1], lambda: read().T
 
     def _vector(self, ours, theirs):
         shape, read = self._take(theirs)
         self._table[ours] = shape[1:], lambda: read().reshape(-1)
         if shape[0] != 1:
             raise ValueError(f"{self.where}: the tensor {theirs!r} has the shape {list(shape)}.")
-
-    def _linear(self, ours, prefix, end):
-        self._matrix(ours, f"{prefix}_W{end}")
-        self._vector(f"{ours}.bias", f"{prefix}_b{end}")
-
-    def _norm(self, ours, theirs):
-        end = "_pre" if f"{theirs}_ln_scale_pre" in self.tensors else ""
-        self._vector(f"{ours}.weight", f"{theirs}_ln_scale{end}")
-        self._vector(f"{ours}.bias", f"{theirs}_ln_bias{end}")
 
     def _rows(self, ours, theirs, rows, filling=0.0, transposed=False):
         """A table, with rows behind it for the tokens that Marian does not have."""
@@ -437,33 +427,10 @@ class _Weights:
 
     def layers(self, arguments):
         """Reads the layers and the norms around them."""
-        is_recurrent = "decoder_autoregression" in arguments
-        for side in ("encoder", "decoder"):
-            if arguments["normalize_embeddings"]:
-                self._norm(f"model.{side}.layernorm_embedding", f"{side}_emb")
-            for index in range(arguments[f"num_{side}_layers"]):
-                theirs, ours = f"{side}_l{index + 1}", f"model.{side}.layers.{index}"
-                if side == "decoder" and is_recurrent:
-                    self._matrix(f"{ours}.ssru.cell", f"{theirs}_rnn_W")
-                    self._matrix(f"{ours}.ssru.forget", f"{theirs}_rnn_Wf")
-                    self._vector(f"{ours}.ssru.forget.bias", f"{theirs}_rnn_bf")
-                    self._norm(f"{ours}.ssru_layer_norm", f"{theirs}_rnn_ffn")
-                else:
-                    self._attention(f"{ours}.self_attn", f"{theirs}_self")
-                if side == "decoder":
-                    self._attention(f"{ours}.encoder_attn", f"{theirs}_context")
-                for number in (1, 2):
-                    self._linear(f"{ours}.fc{number}", f"{theirs}_ffn", number)
-                self._norm(f"{ours}.final_layer_norm", f"{theirs}_ffn_ffn")
-            final = arguments["final_norm"]
-            if arguments["normalize_first"] if final is None else final:
-                self._norm(f"model.{side}.layer_norm", f"{side}_top")
-
-    def _attention(self, ours, theirs):
-        for name in "qkvo":
-            projection = "out_proj" if name == "o" else f"{name}_proj"
-            self._linear(f"{ours}.{projection}", theirs, name)
-        self._norm(f"{ours}_layer_norm", f"{theirs}_Wo")
+        for ours, theirs, is_matrix in layer_tensors(arguments):
+            if f"{theirs}_pre" in self.tensors:
+                theirs = f"{theirs}_pre"
+            (self._matrix if is_matrix else self._vector)(ours, theirs)
 
     def finished(self):
         """The dict of `TensorTable`; ValueError if a tensor of Marian's is in no layer."""
@@ -479,6 +446,51 @@ class _Weights:
                 "settings does not have."
             )
         return self._table
+
+
+def layer_tensors(arguments):
+    """The names of the tensors of a model's layers and of the norms around them.
+
+    Args:
+        arguments: dict. Arguments of `Transformer`.
+
+    Yields:
+        The name that `kformer.interop.slots` has, Marian's (of a norm without the ending `_pre` of
+        norms before a sub-layer), and whether it is a matrix, which Marian stores transposed.
+    """
+
+    def linear(ours, theirs, end):
+        yield f"{ours}.weight", f"{theirs}_W{end}", True
+        yield f"{ours}.bias", f"{theirs}_b{end}", False
+
+    def norm(ours, theirs):
+        yield f"{ours}.weight", f"{theirs}_ln_scale", False
+        yield f"{ours}.bias", f"{theirs}_ln_bias", False
+
+    def attention(ours, theirs):
+        for name in "qkvo":
+            yield from linear(f"{ours}.{'out' if name == 'o' else name}_proj", theirs, name)
+        yield from norm(f"{ours}_layer_norm", f"{theirs}_Wo")
+
+    final = arguments.get("final_norm")
+    for side in ("encoder", "decoder"):
+        if arguments["normalize_embeddings"]:
+            yield from norm(f"model.{side}.layernorm_embedding", f"{side}_emb")
+        for index in range(arguments[f"num_{side}_layers"]):
+            ours, theirs = f"model.{side}.layers.{index}", f"{side}_l{index + 1}"
+            if side == "decoder" and arguments.get("decoder_autoregression") == "ssru":
+                yield f"{ours}.ssru.cell.weight", f"{theirs}_rnn_W", True
+                yield from linear(f"{ours}.ssru.forget", f"{theirs}_rnn", "f")
+                yield from norm(f"{ours}.ssru_layer_norm", f"{theirs}_rnn_ffn")
+            else:
+                yield from attention(f"{ours}.self_attn", f"{theirs}_self")
+            if side == "decoder":
+                yield from attention(f"{ours}.encoder_attn", f"{theirs}_context")
+            for number in (1, 2):
+                yield from linear(f"{ours}.fc{number}", f"{theirs}_ffn", number)
+            yield from norm(f"{ours}.final_layer_norm", f"{theirs}_ffn_ffn")
+        if arguments["normalize_first"] if final is None else final:
+            yield from norm(f"model.{side}.layer_norm", f"{side}_top")
 
 
 # ---- tokens ----
@@ -546,7 +558,8 @@ def _vocabulary_paths(folder, decoder, options):
             raise FileNotFoundError(f"There is no vocabulary {path}: check the path.")
         if path is None:
             if isinstance(stated, list) and stated:
-                names = [pathlib.PureWindowsPath(str(stated[-index])).name]
+                name = pathlib.PureWindowsPath(str(stated[-index])).name
+                names = [name, f"{name}.gz"]
             else:
                 names = _vocabularies_beside(folder, index)
             path = files.file_beside([folder], names)

@@ -260,6 +260,36 @@ def test_language_tags_are_languages(copy):
         load_checkpoint(copy, target_language="xyz")
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", MODELS)
+def test_an_export_to_marian_is_the_same_file(name, tmp_path):
+    file, options = MODELS[name]
+    translator = load_checkpoint(DATA / name / file, **options)
+    folder = translator.export(tmp_path / "marian", "marian")
+    original = "opus.npz" if name == "marian-opusmt" else "model.npz"
+    ours, theirs = np.load(folder / "model.npz"), np.load(DATA / name / original)
+    assert set(ours) == set(theirs)
+    for tensor in set(theirs) - {"special:model.yml"}:
+        np.testing.assert_array_equal(ours[tensor], theirs[tensor])
+    again = load_checkpoint(folder)
+    assert again.options == translator.options
+    text = lines(name, "source.txt")[3:4]
+    assert again(text) == translator(text)
+
+
+@pytest.mark.any_backend
+def test_what_marian_cannot_be_is_not_exported_to_it(tmp_path, opusmt):
+    translator = load_checkpoint(DATA / "marian-opusmt")
+    weights = translator.model.get_weights()
+    weights[0][-1] = 1
+    translator.model.set_weights(weights)
+    with pytest.raises(ValueError, match="start token's vector is not zero"):
+        translator.export(tmp_path / "marian", "marian")
+    model = opusmt.model.copy_with({"position_encoding": "sinusoidal"})
+    with pytest.raises(ValueError, match="position_encoding='sinusoidal', but Marian has"):
+        kformer.Translator(model, opusmt.tokenizer).export(tmp_path / "marian", "marian")
+
+
 def without(name):
     return lambda folder: (folder / name).unlink()
 
