@@ -11,7 +11,7 @@ from kformer_options.export_formats import FORMATS, check_installed
 # Values of options beyond the paper's Transformer that a format has, as for `variants_of`.
 KNOWN_VARIANTS = {
     "onnx": ("rope", "ssru", "gelu_sigmoid"),
-    "ctranslate2": ("rope", "gelu_sigmoid"),
+    "ctranslate2": ("rope", "shaw", "gelu_sigmoid"),
     "hf": ("gelu_sigmoid",),
 }
 

@@ -138,6 +138,7 @@ def build_spec(translator):
                 "rotary_interleave": attention.rotary["interleaved"],
                 "rotary_base": attention.rotary["base"],
             }
+        options["relative_position"] = attention.relative_positions is not None
         options |= {
             "pre_norm": config["normalize_first"],
             "activation": activations[config["activation"]],
@@ -206,6 +207,9 @@ def _set_layer(spec, layer):
     # Queries, keys and values side by side in one kernel: both packages have them in this order.
     _set_linear(joined, attention.query_key_value_kernel, attention.query_key_value_bias)
     _set_linear(output, attention.output_kernel, attention.output_bias)
+    if attention.relative_positions is not None:
+        spec.self_attention.relative_position_keys = _array(attention.relative_keys)
+        spec.self_attention.relative_position_values = _array(attention.relative_values)
     _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
     if hasattr(layer, "cross_attention"):
         attention = layer.cross_attention

@@ -54,6 +54,7 @@ CONFIGURATIONS = {
         "normalize_first": True,
     },
     "rotary": {"position_encoding": "rope", "rotary_base": 50.0},
+    "relative": {"position_encoding": "shaw", "relative_max_distance": 2, "relative_shared": True},
     "rotary, neighbours": {
         "position_encoding": "rope",
         "rotary_base": 50.0,

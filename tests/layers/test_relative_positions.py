@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from kformer.layers import (
+    MultiHeadAttention,
     RelativePositionBias,
     alibi_bias,
     alibi_slopes,
@@ -158,3 +159,36 @@ def test_too_few_buckets():
         ValueError, match="at least 4 buckets .* but num_buckets=2 and max_distance=128 were given"
     ):
         RelativePositionBias(4, num_buckets=2)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_relative_vectors_are_those_of_shaw_et_al(shared):
+    heads, size, length, most = 2, 3, 6, 2
+    relative = {"max_distance": most, "shared": shared}
+    layer = MultiHeadAttention(heads, size, relative_positions=relative, use_bias=False)
+    x = RANDOM.normal(size=(2, length, heads * size)).astype("float32")
+    output, weights = layer(ops.convert_to_tensor(x), return_attention_scores=True)
+    kernel = ops.convert_to_numpy(layer.query_key_value_kernel)
+    query, key, value = (
+        part.reshape(2, length, heads, size) for part in np.split(x @ kernel, 3, axis=-1)
+    )
+    tables = [ops.convert_to_numpy(t) for t in (layer.relative_keys, layer.relative_values)]
+    assert tables[0].shape == (2 * most + 1, size) and (tables[0] is tables[1]) <= shared
+    assert len(layer.weights) == (3 if shared else 4)
+    expected = np.zeros((2, length, heads, size))
+    for row, i, head in np.ndindex(2, length, heads):
+        places = [min(max(j - i, -most), most) + most for j in range(length)]
+        scores = (key[row, :, head] + tables[0][places]) @ query[row, i, head] / size**0.5
+        shares = np.exp(scores - scores.max())
+        shares /= shares.sum()
+        np.testing.assert_allclose(ops.convert_to_numpy(weights)[row, head, i], shares, atol=1e-5)
+        expected[row, i, head] = shares @ (value[row, :, head] + tables[1][places])
+    expected = expected.reshape(2, length, -1) @ ops.convert_to_numpy(layer.output_kernel)
+    np.testing.assert_allclose(ops.convert_to_numpy(output), expected, atol=1e-5)
+
+
+def test_relative_vectors_belong_to_full_attention():
+    with pytest.raises(ValueError, match="relative_positions belong to kind='full'"):
+        MultiHeadAttention(2, kind="linear", relative_positions={"max_distance": 3})
+    with pytest.raises(ValueError, match="max_distance"):
+        MultiHeadAttention(2, relative_positions={"max_distance": 0})

@@ -1,14 +1,16 @@
 """Models of OpenNMT-tf and OpenNMT-py, from their own files."""
 
+import argparse
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 import pytest
 from keras import ops
 
 from kformer.interop import load_checkpoint
-from kformer.interop.toolkits import opennmt_tf
+from kformer.interop.toolkits import opennmt_py, opennmt_tf
 from kformer.interop.toolkits.model import ToolkitOptions
 from kformer.interop.toolkits.tf_checkpoint import read_checkpoint
 from tests.interop.toolkits import tf_checkpoints
@@ -184,3 +186,158 @@ def test_an_unknown_token_has_one_id_on_both_sides():
     tokens = lines("opennmt-tf-transformer", "target.vocab")
     assert translator.tokenizer.unknown_id == 98 == source.index("<unk>") == target.index("<unk>")
     assert list(target) == [*tokens[:98], "<unk>", *tokens[99:], tokens[98]]
+
+
+def rotary_file(path):
+    """Writes a file of OpenNMT-py with what its newer models have: rotary positions, RMS norms and
+    gated feed-forward networks. Its numbers are random.
+
+    Returns:
+        Dict of name to array.
+    """
+    torch, rng, width, inner = pytest.importorskip("torch"), np.random.default_rng(7), 16, 24
+    pieces = [*"abcdefgh"]
+    tokens = ["<unk>", "<blank>", "<s>", "</s>", *pieces]
+    table = "{}.embeddings.make_embedding.emb_luts.0.weight"
+    shapes = {table.format(side): (len(tokens), width) for side in ("encoder", "decoder")}
+    shapes |= {f"{side}.layer_norm.weight": (width,) for side in ("encoder", "decoder")}
+    layers = {"encoder.transformer.0": (("self_attn", "layer_norm"),)}
+    layers["decoder.transformer_layers.0"] = (
+        ("self_attn", "layer_norm_1"),
+        ("context_attn", "layer_norm_2"),
+    )
+    for layer, attentions in layers.items():
+        for name, norm in attentions:
+            shapes[f"{layer}.{norm}.weight"] = (width,)
+            for linear in ("linear_query", "linear_keys", "linear_values", "final_linear"):
+                shapes[f"{layer}.{name}.{linear}.weight"] = (width, width)
+        shapes[f"{layer}.feed_forward.layer_norm.weight"] = (width,)
+        for linear, shape in {
+            "w_1": (inner, width),
+            "w_2": (width, inner),
+            "w_3": (inner, width),
+        }.items():
+            shapes[f"{layer}.feed_forward.{linear}.weight"] = shape
+    shapes |= {"generator.weight": (len(tokens), width), "generator.bias": (len(tokens),)}
+    arrays = {name: rng.normal(size=shape, scale=0.5) for name, shape in shapes.items()}
+    arrays = {name: (array + ("norm" in name)).astype("float32") for name, array in arrays.items()}
+    settings = {
+        **{"layer_norm": "rms", "norm_eps": 1e-5, "pos_ffn_activation_fn": "silu", "heads": 4},
+        **{"position_encoding": False, "max_relative_positions": -1, "rotary_theta": 10000},
+        "rotary_interleave": False,
+    }
+    tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+    groups = {True: {}, False: {}}
+    for name, tensor in tensors.items():
+        is_generator = name.startswith("generator.")
+        groups[is_generator][name.removeprefix("generator.")] = tensor
+    content = {"model": groups[False], "generator": groups[True], "optim": None}
+    content["opt"] = argparse.Namespace(**settings)
+    vocabulary = {"src": tokens, "tgt": tokens, "decoder_start_token": "<s>"}
+    torch.save({**content, "vocab": vocabulary}, path)
+    return arrays
+
+
+def rotary_logits(arrays, source, target):
+    """What OpenNMT-py computes of those numbers, in NumPy."""
+
+    def linear(x, name):
+        return x @ arrays[f"{name}.weight"].T
+
+    def norm(x, name):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * arrays[f"{name}.weight"]
+
+    def rotated(x):  # [heads, tokens, size]
+        half = x.shape[-1] // 2
+        angles = np.arange(x.shape[1])[:, None] * 10_000.0 ** -(np.arange(half) / half)
+        first, second, cos, sin = x[..., :half], x[..., half:], np.cos(angles), np.sin(angles)
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+
+    def attention(query, value, name, causal=False):
+        parts = [(query, "linear_query"), (value, "linear_keys"), (value, "linear_values")]
+        q, k, v = (
+            linear(x, f"{name}.{projection}").reshape(len(x), 4, -1).transpose(1, 0, 2)
+            for x, projection in parts
+        )
+        if name.endswith("self_attn"):
+            q, k = rotated(q), rotated(k)
+        scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
+        scores = scores + np.triu(np.full(scores.shape[1:], -1e9), 1) * causal
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        context = shares / shares.sum(-1, keepdims=True) @ v
+        return linear(context.transpose(1, 0, 2).reshape(len(query), -1), f"{name}.final_linear")
+
+    def feed_forward(x, name):
+        y = norm(x, f"{name}.layer_norm")
+        gate = linear(y, f"{name}.w_1")
+        return x + linear(gate / (1 + np.exp(-gate)) * linear(y, f"{name}.w_3"), f"{name}.w_2")
+
+    table, name = "{}.embeddings.make_embedding.emb_luts.0.weight", "encoder.transformer.0"
+    x = arrays[table.format("encoder")][source]
+    y = norm(x, f"{name}.layer_norm")
+    x = feed_forward(x + attention(y, y, f"{name}.self_attn"), f"{name}.feed_forward")
+    memory, name = norm(x, "encoder.layer_norm"), "decoder.transformer_layers.0"
+    x = arrays[table.format("decoder")][target]
+    y = norm(x, f"{name}.layer_norm_1")
+    x = x + attention(y, y, f"{name}.self_attn", True)
+    x = x + attention(norm(x, f"{name}.layer_norm_2"), memory, f"{name}.context_attn")
+    x = norm(feed_forward(x, f"{name}.feed_forward"), "decoder.layer_norm")
+    return linear(x, "generator") + arrays["generator.bias"]
+
+
+def test_rotary_positions_rms_norms_and_gates_of_opennmt_py(tmp_path):
+    arrays = rotary_file(tmp_path / "model.pt")
+    translator = load_checkpoint(tmp_path / "model.pt", pretokenized=True)
+    source, target = [4, 9, 6, 5, 11], [2, 7, 8, 4]
+    assert translator.tokenizer.tokenize("a f c b h") == source
+    inputs = {"source_ids": np.array([source]), "target_ids": np.array([target])}
+    logits = ops.convert_to_numpy(translator.model(inputs))[0]
+    np.testing.assert_allclose(logits, rotary_logits(arrays, source, target), atol=1e-4)
+
+
+@pytest.mark.any_backend
+def test_neither_a_toolkit_nor_a_framework_is_imported(monkeypatch):
+    for name in ("tensorflow", "torch", "opennmt", "onmt", "torchtext"):
+        monkeypatch.setitem(sys.modules, name, None)  # An import raises.
+    for name in MODELS:
+        path, _, options = MODELS[name]
+        reader = opennmt_py if "-py-" in name else opennmt_tf
+        assert reader.is_mine(DATA / name / path)
+        read = reader.read(DATA / name / path, ToolkitOptions(**options))
+        assert all(
+            read.weights.read(each).shape == read.weights.shapes[each]
+            for each in read.weights.shapes
+        )
+
+
+REFUSED = {
+    "copy_attn": (True, "copy_attn=True, an architecture that kformer does not import"),
+    "decoder_type": ("rnn", "decoder_type='rnn'"),
+    "max_relative_positions": (-2, "ALiBi"),
+    "pos_ffn_activation_fn": ("mish", "pos_ffn_activation_fn"),
+    "heads": (3, "num_heads must divide hidden_dim"),
+    "norm_eps": ("small", "norm_eps='small'"),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_kformer_cannot_be_is_named(tmp_path, name):
+    torch, (value, message) = pytest.importorskip("torch"), REFUSED[name]
+    rotary_file(tmp_path / "model.pt")
+    content = torch.load(tmp_path / "model.pt", weights_only=False)
+    setattr(content["opt"], name, value)
+    torch.save(content, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(tmp_path / "model.pt", pretokenized=True)
+
+
+@pytest.mark.any_backend
+def test_a_file_of_an_older_opennmt_py_says_what_to_do(tmp_path):
+    torch = pytest.importorskip("torch")
+    rotary_file(tmp_path / "model.pt")
+    content = torch.load(tmp_path / "model.pt", weights_only=False)
+    content["vocab"]["src"] = object
+    torch.save(content, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="convertv2_v3"):
+        load_checkpoint(tmp_path / "model.pt", pretokenized=True)
