@@ -140,7 +140,7 @@ def build_spec(translator):
             }
         options["relative_position"] = attention.relative_positions is not None
         options |= {
-            "pre_norm": config["normalize_first"],
+            "pre_norm": stack.layers[0].normalize_first,
             "activation": activations[config["activation"]],
             "layernorm_embedding": network.source_positions is not None,
         }

@@ -122,6 +122,7 @@ def check_model(model):
         "position_offset": config["position_offset"] != 0,
         "normalize_embeddings": config["normalize_embeddings"],
         "layer_norm_epsilon": config["layer_norm_epsilon"] != 1e-5,
+        "decoder_normalize_first": config["decoder_normalize_first"] is not None,
         "hidden_dim": config["position_encoding"] == "sinusoidal" and config["hidden_dim"] % 2 == 1,
     }
     for name, is_unknown in reasons.items():
@@ -129,7 +130,8 @@ def check_model(model):
             raise ValueError(
                 f"The model has {name}={config[name]!r}, which the format hf cannot hold: its "
                 "architectures have sinusoidal positions from 0, no norm after the embeddings, an "
-                f"epsilon of 1e-5 and an even hidden size. {remedy}"
+                "epsilon of 1e-5, an even hidden size and norms in the same order on both sides. "
+                f"{remedy}"
             )
     if config["normalize_first"] and not config["share_embeddings"]:
         raise ValueError(

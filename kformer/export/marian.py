@@ -88,6 +88,7 @@ def _check_model(model, config):
         "layer_norm_epsilon": 1e-6,
         "scale_embeddings": True,
         "decoder_num_heads": None,
+        "decoder_normalize_first": None,
     }
     for name, value in expected.items():
         if config[name] != value:

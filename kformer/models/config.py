@@ -21,8 +21,8 @@ from kformer_options.field import check_values, docstring_entry, option
 
 # Positions that act within attention; the others are added to the embeddings.
 RELATIVE_POSITIONS = ("rope", "alibi", "t5", "shaw")
-# The sizes that may differ between the encoder's layers and the decoder's.
-_SIZES = ("intermediate_dim", "num_heads")
+# What may differ between the encoder's layers and the decoder's.
+_OF_EACH_SIDE = ("intermediate_dim", "num_heads", "normalize_first")
 # The options of self-attention alone.
 _OF_SELF_ATTENTION = ("attention_kind", "attention_window", "attention_dilation", "global_tokens")
 
@@ -335,6 +335,7 @@ class TransformerConfig(GeneratorConfig):
         "`intermediate_dim` of the decoder if it differs.", at_least=1
     )
     decoder_num_heads: int | None = option("`num_heads` of the decoder if it differs.", at_least=1)
+    decoder_normalize_first: bool | None = option("`normalize_first` of the decoder if it differs.")
     decoder_autoregression: str = option(
         'How the decoder reads earlier tokens: by `"self_attention"`, or by `"ssru"`, a recurrent '
         "cell (`kformer.layers.SSRU`), as Firefox's and Marian's models for quick translation do. "
@@ -346,7 +347,7 @@ class TransformerConfig(GeneratorConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in _SIZES:
+        for name in _OF_EACH_SIDE:
             if getattr(self, f"decoder_{name}") == getattr(self, name):
                 self._set(f"decoder_{name}", None)
         self._check_heads("decoder_num_heads", self.decoder_num_heads or self.num_heads)
@@ -357,9 +358,11 @@ class TransformerConfig(GeneratorConfig):
 
     @property
     def of_decoder(self):
-        """The decoder's options: `intermediate_dim` and `num_heads` are those of its layers."""
-        options = {name: getattr(self, f"decoder_{name}") or getattr(self, name) for name in _SIZES}
-        options |= {f"decoder_{name}": None for name in _SIZES}
+        """The decoder's options: those of its layers have the names without `decoder_`."""
+        options = {f"decoder_{name}": None for name in _OF_EACH_SIDE}
+        for name in _OF_EACH_SIDE:
+            if (value := getattr(self, f"decoder_{name}")) is not None:
+                options[name] = value
         if self.decoder_autoregression == "ssru":
             fields = self.__dataclass_fields__
             options |= {name: fields[name].default for name in _OF_SELF_ATTENTION}

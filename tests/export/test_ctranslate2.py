@@ -21,6 +21,7 @@ CONFIGURATIONS = {
     "as in the paper": {},
     "other sizes of the decoder": {
         "decoder_intermediate_dim": 40,
+        "decoder_normalize_first": True,
         "decoder_num_heads": 4,
         "position_encoding": "rope",
     },

@@ -352,10 +352,11 @@ def test_config_round_trip(tiny_transformer, random_batch):
         ({"pad_id": -1}, "^pad_id must be an id below .*, but -1"),
         ({"head_dim": 0}, "^head_dim must be"),
         ({"attention_window": 4}, "^attention_window=4 is for attention_kind='local'"),
+        ({"decoder_autoregression": "gru"}, "must be one of self_attention, ssru, but 'gru'"),
         ({"activation": "tanh"}, "activation must be one of .* 'tanh'"),
         (
             {"position_encoding": "alibis"},
-            "position_encoding must be one of .*learned, .*alibi, t5, None, but 'alibis'",
+            "position_encoding must be one of .*learned, .*alibi, t5, shaw, None, but 'alibis'",
         ),
         (
             {"position_encoding": "t5", "attention_kind": "linear"},

@@ -165,7 +165,6 @@ class FastNetwork:
         self._weights = bind_weights(network, self._fast, shortlist)
         self._width, self._pad_id, self._hidden_dim = width, model.pad_id, model.hidden_dim
         first = network.decoder_layers[0]
-        self._normalize_first = first.normalize_first
         self._is_recurrent = network.is_recurrent
         # All decoder layers have the same number and size of heads.
         self._heads = first.cross_attention if self._is_recurrent else first.self_attention
@@ -367,12 +366,12 @@ class FastNetwork:
 
     def _sublayer_input(self, weights, x):
         """Returns the input of a sub-layer, which pre-norm normalises."""
-        return self._fast.layer_norm(x, *weights.norm) if self._normalize_first else x
+        return self._fast.layer_norm(x, *weights.norm) if weights.normalize_first else x
 
     def _add(self, weights, x, output):
         """Adds the output of a sub-layer to the residual stream, which post-norm normalises."""
         x = x + output
-        return x if self._normalize_first else self._fast.layer_norm(x, *weights.norm)
+        return x if weights.normalize_first else self._fast.layer_norm(x, *weights.norm)
 
     def _feed_forward(self, weights, x):
         hidden = self._fast.product(self._sublayer_input(weights, x), *weights.intermediate)
@@ -384,7 +383,8 @@ class FastNetwork:
         """Returns what an SSRU adds, and the share `[R, D]` of its state that it keeps."""
         inputs = self._sublayer_input(weights, x)
         cell, gate = self._fast.split(self._fast.product(inputs, *weights.inputs), 2, -1)
-        return cell, self._fast.activate(gate + weights.forget_bias, "sigmoid")
+        gate = gate if weights.forget_bias is None else gate + weights.forget_bias
+        return cell, self._fast.activate(gate, "sigmoid")
 
     def _attend_self(self, weights, tokens, heads, factors, bias, computed=None):
         """Runs a self-attention sub-layer on whole sentences, whose rows are `tokens.rows`."""

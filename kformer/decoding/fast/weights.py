@@ -24,6 +24,7 @@ class Norm(NamedTuple):
 class Attention(NamedTuple):
     """The weights of an attention."""
 
+    normalize_first: bool
     norm: Norm
     inputs: Linear  # of queries, keys and values; in a cross-attention of the queries alone
     output: Linear
@@ -34,6 +35,7 @@ class Attention(NamedTuple):
 class Cell(NamedTuple):
     """The weights of an SSRU."""
 
+    normalize_first: bool
     norm: Norm
     inputs: Linear  # of cell and forget gate, without a bias
     forget_bias: Any
@@ -42,6 +44,7 @@ class Cell(NamedTuple):
 class FeedForwardWeights(NamedTuple):
     """The weights of a feed-forward network."""
 
+    normalize_first: bool
     norm: Norm
     intermediate: Linear
     output: Linear
@@ -134,12 +137,14 @@ def _layer(layer, fast, source_factors=None):
     def norm_and_inputs(norm, kernel, bias):
         # A norm after the sub-layer also feeds the residual connection, which must stay as it is.
         factors = _smoothing(norm, [kernel], fast) if layer.normalize_first else None
-        return _norm(norm, fast, factors), _linear(kernel, bias, fast, factors)
+        norm = _norm(norm, fast, factors)
+        return layer.normalize_first, norm, _linear(kernel, bias, fast, factors)
 
     attention, cross = layer.self_attention, getattr(layer, "cross_attention", None)
     if isinstance(attention, SSRU):
         inputs = norm_and_inputs(layer.self_attention_norm, attention.cell_forget_kernel, None)
-        self_attention = Cell(*inputs, fast.bind(attention.forget_bias))
+        bias = attention.forget_bias
+        self_attention = Cell(*inputs, None if bias is None else fast.bind(bias))
     else:
         inputs = attention.query_key_value_kernel, attention.query_key_value_bias
         output = _linear(attention.output_kernel, attention.output_bias, fast)

@@ -222,15 +222,15 @@ def _arguments(tensors, settings, options, file):
         name: [bool(settings.get(f"{side}_{name}")) for side in _TABLES]
         for name in ("normalize_before", "learned_pos")
     }
-    for name, (of_encoder, of_decoder) in flags.items():
-        if of_encoder != of_decoder:
-            raise ValueError(
-                f"{file} has encoder_{name}={of_encoder} and decoder_{name}={of_decoder}; "
-                "kformer's two sides are alike."
-            )
-    is_first = flags["normalize_before"][0]
+    of_encoder, of_decoder = flags["learned_pos"]
+    if of_encoder != of_decoder:
+        raise ValueError(
+            f"{file} has encoder_learned_pos={of_encoder} and decoder_learned_pos={of_decoder}; "
+            "kformer's two sides have one kind of positions."
+        )
+    is_first = flags["normalize_before"]
     has_final = [f"model.{side}.layer_norm.weight" in shapes for side in _TABLES]
-    if has_final[0] != has_final[1]:
+    if has_final != is_first and has_final[0] != has_final[1]:
         raise ValueError(f"{file} has a norm after the layers of one side, and kformer of both.")
     is_shared = bool(settings.get("share_all_embeddings"))
     is_tied = is_shared or bool(settings.get("share_decoder_input_output_embed"))
@@ -257,8 +257,9 @@ def _arguments(tensors, settings, options, file):
         "num_heads": heads[0],
         "decoder_num_heads": heads[1],
         "activation": _ACTIVATIONS[activation],
-        "normalize_first": is_first,
-        "final_norm": None if has_final[0] == is_first else has_final[0],
+        "normalize_first": is_first[0],
+        "decoder_normalize_first": is_first[1],
+        "final_norm": None if has_final == is_first else has_final[0],
         "normalize_embeddings": normalizes,
         "scale_embeddings": not settings.get("no_scale_embedding"),
         "share_embeddings": is_shared,

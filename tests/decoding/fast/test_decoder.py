@@ -67,11 +67,13 @@ OPTIONS = {
         "position_encoding": "sinusoidal_fairseq",
         "activation": "gelu_sigmoid",
     },
-    "SSRU, pre-norm, rotary": {
+    "SSRU, pre-norm, rotary, no biases": {
         "decoder_autoregression": "ssru",
+        "use_bias": False,
         "normalize_first": True,
         "position_encoding": "rope",
     },
+    "other norms of the decoder": {"decoder_normalize_first": True, "decoder_num_heads": 2},
     "other heads of the decoder, rotary": {"decoder_num_heads": 2, "position_encoding": "rope"},
 }
 # Models that it does not run: the option, and others that it needs.

@@ -194,6 +194,7 @@ def test_graphs_equal_the_model(make_translator, tmp_path, batch):
     [
         {},
         {"decoder_intermediate_dim": 40, "decoder_num_heads": 4, "position_encoding": "rope"},
+        {"decoder_normalize_first": True, "num_decoder_layers": 1},
         BART,
         MARIAN,
         {**MARIAN, "share_output": False, "normalize_first": False, "activation": "relu"},

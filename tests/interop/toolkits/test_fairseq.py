@@ -139,6 +139,23 @@ def test_learned_positions_beside_a_shared_table(copy):
     assert not np.array_equal(one, other)
 
 
+@pytest.mark.any_backend(quickest="torch")
+def test_a_decoder_with_norms_before_its_sublayers(copy):
+    torch = pytest.importorskip("torch")
+    folder = copy("fairseq-sinusoidal")
+
+    def change(content):
+        content["cfg"]["model"]["decoder_normalize_before"] = True
+        for name, tensor in (("weight", torch.full((32,), 2.0)), ("bias", torch.zeros(32))):
+            content["model"][f"decoder.layer_norm.{name}"] = tensor
+
+    saved(folder, change)
+    model = load_checkpoint(folder).model
+    assert not model.config.normalize_first and model.config.decoder_normalize_first
+    assert model.network.encoder.norm is None
+    assert (ops.convert_to_numpy(model.network.decoder.norm.gamma) == 2).all()
+
+
 def option(**changes):
     return lambda folder: saved(folder, lambda content: content["cfg"]["model"].update(changes))
 
@@ -191,7 +208,10 @@ REFUSED = {
     ),
     "activation": (option(activation_fn="tanh"), "activation_fn of .*'tanh'"),
     "cross": (option(cross_self_attention=True), "cross_self_attention=True"),
-    "norms": (option(decoder_normalize_before=True), "normalize_before"),
+    "norms": (
+        tensor("decoder.layer_norm.weight", lambda _: __import__("torch").ones(32)),
+        "a norm after the layers of one side",
+    ),
     "positions": (option(encoder_learned_pos=True), "learned_pos"),
     "heads": (option(encoder_attention_heads=5), "num_heads must divide"),
     "many heads": (option(encoder_attention_heads=10**9), "num_heads must divide"),
