@@ -144,9 +144,10 @@ class SearchOptions:
         'In the mode "huggingface": when a sentence with `beam_size` finished hypotheses is done. '
         'In the mode "kformer" `True` takes a sentence as done as soon as its `n_best` hypotheses '
         "rank above the best live one at its present length, which is sooner, and may miss a "
-        "longer hypothesis of a higher rank; the others never miss one.",
+        'longer hypothesis of a higher rank; the others never miss one. `"shrink"` is Marian\'s '
+        'rule, for the mode "huggingface": each finished hypothesis leaves a live one less.',
         False,
-        choices=(True, False, "never"),
+        choices=(True, False, "never", "shrink"),
         help="Stop a beam search sooner; it may miss a better, longer translation.",
     )
     forced_end: bool = option(

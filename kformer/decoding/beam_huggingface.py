@@ -11,6 +11,8 @@ It differs from `beam_search`:
   `False` when the best live one, at its present length, ranks below the worst finished one;
   `"never"` when it would do so even at the longest length. The first two may stop before the best
   hypothesis is found.
+- `"shrink"` is Marian's rule, not that library's: each finished hypothesis leaves a beam less for
+  live ones, and a sentence is done when K are finished.
 
 Shape letters: B sentences, K beams, C candidates, V vocabulary, L the longest hypothesis.
 """
@@ -50,7 +52,7 @@ def huggingface_beam_search(
             fewer steps some sentences may not be done.
         beam_size: int. K.
         alpha: float, default 1.0. Exponent of the length.
-        early_stopping: `True`, `False` or `"never"`, default `False`. See above.
+        early_stopping: `True`, `False`, `"never"` or `"shrink"`, default `False`. See above.
         drop_finished: bool, default `False`. As for `beam_search`.
         prompt: int32 tensor `[B, P]`, default `None`. As for `beam_search`.
 
@@ -79,7 +81,13 @@ def huggingface_beam_search(
         ids = write_token(ids, beams.length, ops.expand_dims(tokens, 2))
         ends = ops.logical_or(tokens == special.end_id, ops.expand_dims(at_limit, 1))
 
-        is_among_first = ops.arange(tokens.shape[1], dtype="int32") < beam_size
+        places = beam_size
+        if early_stopping == "shrink":
+            is_finished = ops.logical_not(ops.isinf(beams.finished_ranks))
+            places -= ops.sum(ops.cast(is_finished, "int32"), axis=1, keepdims=True)  # [B, 1]
+        is_among_first = ops.arange(tokens.shape[1], dtype="int32") < places
+        if early_stopping == "shrink":
+            scores = ops.where(is_among_first, scores, IMPOSSIBLE)
         counts = ops.logical_and(ends, is_among_first)
         counts = ops.logical_and(counts, ops.expand_dims(beams.is_open, 1))
         counted = ops.where(counts, scores, IMPOSSIBLE)
@@ -92,6 +100,8 @@ def huggingface_beam_search(
         can_win = live_scores[:, 0] / divisor > worst
         if early_stopping is True:
             can_win = ops.logical_and(can_win, ops.isinf(worst))
+        elif early_stopping == "shrink":
+            can_win = ops.logical_not(ops.isinf(live_scores[:, 0]))
         return finished._replace(
             length=beams.length + 1,
             live_ids=pick(ids, indices),

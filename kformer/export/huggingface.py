@@ -205,6 +205,8 @@ def _generation_config(search, model):
         # "never" is nearest to a search that stops when no better hypothesis can come, and False
         # to one that stops early, since it compares at the present length.
         early_stopping = False if early_stopping is True else "never"
+    elif early_stopping == "shrink":  # Marian's own rule, which that library has not.
+        early_stopping = False
     is_endless = model.end_id in search.forbidden_ids
     shortest = search.max_length if is_endless else search.min_length
     config = {

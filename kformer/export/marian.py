@@ -11,7 +11,7 @@ from kformer.interop.toolkits.marian import ACTIVATIONS, layer_tensors
 from kformer.text.vocabulary import model_pieces
 from kformer.utils.files import new_folder
 
-_VARIANTS = ("ssru", "gelu_sigmoid")
+_VARIANTS = ("ssru",)
 # The first version that computes norms before sub-layers as kformer does.
 _VERSION = "v1.12.42"
 _NAMES = {ours: theirs for theirs, ours in ACTIVATIONS.items()}

@@ -150,8 +150,11 @@ class Oracle:
                 if np.isfinite(p)
             ]
             candidates = self._best(candidates, 2 * width, key=lambda item: item[1])
-            self._boundary(candidates, width)
-            ends = [item for item in candidates[:width] if at_limit or item[0][-1] == end]
+            shrinks = options.early_stopping == "shrink"
+            first = width - len(finished) if shrinks else width
+            self._boundary(candidates, first)
+            candidates = candidates[:first] if shrinks else candidates
+            ends = [item for item in candidates[:first] if at_limit or item[0][-1] == end]
             ranked = [Found(ids, s, s / self._penalty(length + 1)) for ids, s in ends]
             finished = self._best(finished + ranked, width, key=lambda f: f.rank)
             live = [item for item in candidates if not at_limit and item[0][-1] != end]
@@ -165,7 +168,7 @@ class Oracle:
         options = self._options
         if len(finished) < options.beam_size:
             return True
-        if options.early_stopping is True:
+        if options.early_stopping in (True, "shrink"):
             return False
         never = options.early_stopping == "never" and options.length_penalty > 0
         rank = best / self._penalty(self._limit + 1 if never else length + 1)

@@ -76,11 +76,11 @@ pytestmark = pytest.mark.any_backend
         ({"mode": "fairseq"}, "mode must be one of kformer, huggingface, but 'fairseq' was given."),
         (
             {"early_stopping": "soon"},
-            "early_stopping must be one of True, False, never, but 'soon' was given.",
+            "early_stopping must be one of True, False, never, shrink, but 'soon' was given.",
         ),
         (
             {"early_stopping": 1},
-            "early_stopping must be one of True, False, never, but 1 was given.",
+            "early_stopping must be one of True, False, never, shrink, but 1 was given.",
         ),
         ({"forced_end": None}, "forced_end must be true or false, but None was given."),
         ({"sampling": "no"}, "sampling must be true or false, but 'no' was given."),

@@ -91,7 +91,7 @@ def random_options(rng, model):
         "shortlist": () if hasattr(model, "models") else some(0.2, 5, 10),
         "renormalize": bool(rng.random() < 0.2),
         "forced_end": bool(rng.random() < 0.6),
-        "early_stopping": [False, True, "never"][int(rng.integers(3))],
+        "early_stopping": [False, True, "never", "shrink"][int(rng.integers(4))],
         **random_limits(rng, len(prefix)),
     }
     if set(options["shortlist"]) <= set(options["forbidden_ids"]):

@@ -32,7 +32,10 @@ _BEAM_SIZE, _NORMALIZE, _LENGTH_FACTOR = 12, 0.0, 3.0
 _MAX_LENGTH = 1000
 # Of the bias of tokens that are in no vocabulary: their probability is 0, and float16 has it.
 _NEVER = -1e4
-ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu_sigmoid"}
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
+# The last version whose gelu is approximated by swish, and the first one whose norms before
+# sub-layers reach keys and values.
+_APPROXIMATE_GELU, _PRE_NORM = (1, 12, 0), (1, 12, 0)
 # Settings with the values that are read; the first is Marian's default.
 _SETTINGS = {
     "type": ("transformer",),
@@ -40,7 +43,6 @@ _SETTINGS = {
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-no-projection": (False,),
     "transformer-rnn-projection": (False,),
-    "transformer-train-position-embeddings": (False,),
     "transformer-disable-position-embeddings": (False,),
     "transformer-tied-layers": ([],),
     "transformer-no-bias": (False,),
@@ -57,6 +59,8 @@ _SETTINGS = {
     "right-left": (False,),
     "input-types": ([], ["sequence"], ["sequence", "sequence"]),
 }
+# The byte of a new line, which Marian does not write either.
+_NEW_LINE = "<0x0A>"
 _TAG = re.compile(r"(?s)>>.*<<")
 _TAG_PLACES = {"source": [], "target": ["source_prefix"]}
 
@@ -104,10 +108,13 @@ def read(path, options):
     special = {f"{name}_id": getattr(tokenizer, f"{name}_id") for name in ("pad", "start", "end")}
     # The rows without a token of Marian's are never written, and neither is the unknown token.
     search = _search(decoder, remarks)
-    forbidden = range(sizes[1], max(sizes) + 1)
-    search["forbidden_ids"] = (*sorted({*forbidden, tokenizer.unknown_id}),)
-    if decoder.get("allow-unk") is True:
-        search["forbidden_ids"] = (*forbidden,)
+    forbidden = {*range(sizes[1], max(sizes) + 1)}
+    if decoder.get("allow-unk") is not True:
+        forbidden.add(tokenizer.unknown_id)
+    pieces = tokenizer.vocabulary("target").pieces
+    if decoder.get("allow-special") is not True and _NEW_LINE in pieces:
+        forbidden.add(pieces.index(_NEW_LINE))
+    search["forbidden_ids"] = tuple(sorted(forbidden))
     return ToolkitModel(
         *("Marian", {**arguments, **special}, table, tokenizer, search, tuple(remarks))
     )
@@ -207,6 +214,11 @@ class _Settings:
         whole = int(value) if re.fullmatch(r"[0-9]{1,9}", value) else value
         return check_whole(f"{name} of {self.where}", whole, **limits)
 
+    def version(self):
+        """The version of Marian that wrote the file, a tuple of int; zeros if it is not stated."""
+        match = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})", self.text("version"))
+        return tuple(map(int, match.groups())) if match else (0, 0, 0)
+
     def check(self):
         """Refuses what kformer has no layer for."""
         for name, allowed in _SETTINGS.items():
@@ -242,6 +254,9 @@ def _arguments(settings, remarks):
             f"{settings.where} has transformer-ffn-activation: {shown(activation)}; kformer has "
             f"{', '.join(ACTIVATIONS)}."
         )
+    activation = ACTIVATIONS[activation]
+    if activation == "gelu" and settings.version() <= _APPROXIMATE_GELU:
+        activation = "gelu_sigmoid"
     inner = settings.number("transformer-dim-ffn", 2048)
     layers = {"least": 1, "most": MOST_LAYERS}
     return {
@@ -252,7 +267,7 @@ def _arguments(settings, remarks):
         "decoder_intermediate_dim": settings.number("transformer-decoder-dim-ffn", 0, least=0)
         or inner,
         "num_heads": settings.number("transformer-heads", 8),
-        "activation": ACTIVATIONS[activation],
+        "activation": activation,
         "normalize_first": is_first,
         "final_norm": None if top == is_first else top,
         "normalize_embeddings": "n" in settings.text("transformer-postprocess-emb"),
@@ -282,13 +297,14 @@ def _recurrence(settings):
 def _check_version(settings, remarks):
     """What keys and values a norm before self-attention reaches is a matter of the version."""
     version = settings.text("version")
-    number = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})\.", version)
-    if number is None or (int(number[1]), int(number[2])) < (1, 12):
+    if settings.version() < _PRE_NORM:
         raise ValueError(
             f"{settings.where} has norms before its sub-layers and the version "
             f"{shown(version or 'none')}: before Marian 1.12 such norms did not reach the keys and "
             "values of self-attention, which kformer does not have."
         )
+    if settings.text("transformer-decoder-autoreg") == "rnn":
+        return
     remarks.append(
         "Marian's decoder leaves out the norm of keys and values after the first token in models "
         "with norms before sub-layers, unlike its training: kformer computes what was trained, so "
@@ -311,7 +327,7 @@ def _search(decoder, remarks):
         "mode": "huggingface",
         "beam_size": max(1, int(number("beam-size", _BEAM_SIZE))),
         "length_penalty": number("normalize", _NORMALIZE),
-        "early_stopping": False,
+        "early_stopping": "shrink",
         "length_ratio": number("max-length-factor", _LENGTH_FACTOR),
         "length_offset": 0,
         "forced_end": False,
@@ -481,7 +497,8 @@ def layer_tensors(arguments):
             if side == "decoder" and arguments.get("decoder_autoregression") == "ssru":
                 yield f"{ours}.ssru.cell.weight", f"{theirs}_rnn_W", True
                 yield from linear(f"{ours}.ssru.forget", f"{theirs}_rnn", "f")
-                yield from norm(f"{ours}.ssru_layer_norm", f"{theirs}_rnn_ffn")
+                end = "" if arguments["normalize_first"] else "_ffn"
+                yield from norm(f"{ours}.ssru_layer_norm", f"{theirs}_rnn{end}")
             else:
                 yield from attention(f"{ours}.self_attn", f"{theirs}_self")
             if side == "decoder":

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import shutil
 import struct
 import zipfile
@@ -23,8 +24,12 @@ MODELS = {
     "marian-prenorm": ("model.bin", {}),
     "marian-ssru": ("model.npz", {"source_vocabulary": SPM}),
 }
-# Names, and the factors inside `x * sigmoid(factor * x)`.
-ACTIVATIONS = {"swish": 1.0, "gelu": 1.702}
+# By activation and version.
+ACTIVATIONS = {
+    "swish v1.12.42": lambda x: x / (1 + np.exp(-x)),
+    "gelu v1.12.0": lambda x: x / (1 + np.exp(-1.702 * x)),
+    "gelu v1.12.42": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +182,9 @@ def test_untied_tables_and_activations(tmp_path, activation):
     arrays["decoder_ff_logit_out_W"] = 2 * table[:150].T
     np.savez(tmp_path / "model.npz", **arrays)
     path = tmp_path / "model.npz"
-    changes = {"tied_embeddings_all": "false", "transformer_ffn_activation": activation}
+    name, version = activation.split()
+    changes = {"transformer_ffn_activation": name, "version": version}
+    changes["tied_embeddings_all"] = "false"
     edit_settings(path, dim_vocabs="[180, 150]", **changes)
     vocabularies = [tmp_path / "vocab.yml", tmp_path / "trgvocab.yml"]
     whole = [model.id_to_token(i) for i in range(180)]
@@ -197,7 +204,7 @@ def test_untied_tables_and_activations(tmp_path, activation):
     assert set(range(150, 181)) <= set(translator.options.forbidden_ids)
 
 
-def reference(w, factor, source, target, heads=4):
+def reference(w, activation, source, target, heads=4):
     """The log-probabilities of a target by the pre-norm model of Marian's arrays, in NumPy."""
 
     def norm(x, name):
@@ -222,7 +229,7 @@ def reference(w, factor, source, target, heads=4):
 
     def feed_forward(x, name):
         inner = linear(x, name, "1")
-        return linear(inner / (1 + np.exp(-factor * inner)), name, "2")
+        return linear(activation(inner), name, "2")
 
     def embed(vectors):
         half = vectors.shape[1] // 2
@@ -335,8 +342,8 @@ REFUSED = {
     "gru": (settings(transformer_decoder_autoreg="rnn"), "dec-cell: 'gru'"),
     "tied layers": (settings(transformer_tied_layers="[1, 1]"), "transformer-tied-layers"),
     "learned positions": (
-        settings(transformer_train_position_embeddings="true"),
-        "transformer-train-position-embeddings: 'true'",
+        arrays_of(lambda arrays: arrays.update(Wpos=np.zeros((9, 32), "float32"))),
+        "has the tensor 'Wpos'",
     ),
     "old pre-norm": (
         settings(
