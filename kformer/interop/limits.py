@@ -26,21 +26,22 @@ _JSON_COSTS = {b"{": 240, b"[": 72, b":": 100, b",": 48}
 _TEXT_COST = 4
 
 
-def read_settings(path, remedy):
-    """The JSON object in a file of settings or pieces.
+def read_settings(path, remedy, kind=dict):
+    """The JSON object, or list, in a file of settings or pieces.
 
     Args:
         path: `pathlib.Path`.
         remedy: str. What the message of an error advises.
+        kind: `dict` or `list`, default `dict`.
 
     Raises:
-        ValueError: the file holds no JSON object, or its values would take too much memory.
+        ValueError: the file holds no such value, or its values would take too much memory.
     """
     content = read_bytes(path, _MOST_JSON_BYTES, remedy=remedy)
     memory = sum(content.count(mark) * cost for mark, cost in _JSON_COSTS.items())
     if memory + len(content) * _TEXT_COST > _MOST_JSON_MEMORY:
         raise ValueError(f"{path} holds more values than any published model has: {remedy}.")
-    return parse_json(content, path, remedy=remedy)
+    return parse_json(content, path, kind, remedy=remedy)
 
 
 def read_sentencepiece(path):

@@ -91,7 +91,8 @@ def slots(model):
     )
     for side, positions, layers, final_norm in sides:
         embedding = network.source_embedding if side == "encoder" else network.target_embedding
-        if len(tables) == 2 and embedding.position_encoding == "learned":
+        is_first = len(tables) == 2 or side == "encoder"  # A shared table has one for both sides.
+        if is_first and embedding.position_encoding == "learned":
             yield _position_table(embedding, side)
         if positions is not None:
             if positions.position_encoding == "learned":

@@ -21,6 +21,7 @@ _READERS = (
     "fairseq",
     "opennmt_py",
     "opennmt_tf",
+    "ctranslate2",
 )
 _SETTINGS = "the file of settings"
 _MOST_SETTINGS_BYTES = 1 << 20
