@@ -27,6 +27,7 @@ PARTS = {
     "writers": ("two processes write one run at the same time", "torch", "Writers"),
     "malicious": ("folders that a stranger made to do harm are opened", "torch", "Malicious"),
     "lying_hub": ("models are asked of a hub that lies", "torch", None),
+    "jobs": ("work in several processes is killed and gone on with", "torch", None),
     "outputs": ("commands are told to write into what they read", "torch", None),
     "odd_clients": ("a server is asked by odd clients of HTTP", "tensorflow", None),
     "odd_metadata": ("versions of a SavedModel come with odd notes", "tensorflow", None),
@@ -66,7 +67,7 @@ def main():
     parser.add_argument(
         "--only",
         help="of commands, damage, power_cut: one command or file; of lying_hub, outputs, "
-        "odd_clients and odd_metadata: unchecked",
+        "odd_clients and odd_metadata: unchecked; of jobs: workers or efforts",
     )
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)

@@ -2,13 +2,14 @@
 
 What HTTP allows is answered, with the right translation; what it does not gets a status below 500,
 or the end of the connection; and an honest request behind it is answered. At the end the server has
-no more threads, and hardly more open files, than at the beginning. `--only unchecked` reads
+hardly more threads, open files and memory than at the beginning. `--only unchecked` reads
 requests as uvicorn does, and must fail.
 """
 
 import contextlib
 import json
 import os
+import pathlib
 import re
 import socket
 import threading
@@ -27,6 +28,8 @@ from tests.serving.test_odd_clients import FIELDS, PREDICT, multipart, request
 _SECONDS = 20
 # For an answer to what may be no whole request.
 _PATIENCE = 0.3
+# What may be held besides when all has been asked.
+_MOST_MORE = {"threads": 10, "files": 10, "MiB of memory": 64}
 _WORDS = ("one", "é", "短", "two words", "a" * 5000)
 
 
@@ -42,13 +45,16 @@ def run(tally, options):
         http_server._Parser = httptools.HttpRequestParser
     here = Here(ServerSettings(["en-zh=path"], port=0))
     _ask(here, _plain("one"))
-    threads, files = threading.active_count(), _open_files()
+    before = _held()
     for _, rng in tally.trials():
         kind, content, expected, parts = pick(rng, _KINDS)(rng)
         fault = _fault(here, kind, content, expected, parts)
         tally.add(kind, fault and f"{content[:200]!r}: {fault}")
-    more = threading.active_count() - threads, _open_files() - files
-    tally.add("what is left", f"more threads and files: {more}" if max(more) > 10 else None)
+    after = _held()
+    what = ", ".join(f"{name} {before[name]:,} to {after[name]:,}" for name in after)
+    print(f"before and after: {what}")
+    is_more = any(after[name] - before[name] > most for name, most in _MOST_MORE.items())
+    tally.add("what is left", what if is_more else None)
     here.end()
 
 
@@ -90,8 +96,12 @@ def _is_whole(answer):
     return bool(end) and length is not None and len(body) >= int(length[1])
 
 
-def _open_files():
-    return len(os.listdir("/proc/self/fd"))
+def _held():
+    """What this process holds."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    files = len(os.listdir("/proc/self/fd"))
+    memory = pages * os.sysconf("SC_PAGE_SIZE") >> 20
+    return {"threads": threading.active_count(), "files": files, "MiB of memory": memory}
 
 
 def _body(text):
