@@ -43,6 +43,7 @@ _REQUIRED = {
     "multiquery": (False,),
     "relative_positions_buckets": (0,),
     "rotary_dim": (0,),
+    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
     "parallel_residual": (False,),
     "num_kv": (0,),
     "sliding_window": (0,),
@@ -109,6 +110,10 @@ def read(path, options):
         arguments = _arguments(tensors, settings, has_bias, file)
     except KeyError as error:
         raise ValueError(f"{file} lacks the tensor {error}, so it is no Transformer.") from None
+    except ValueError as error:
+        message = str(error)
+        message = message if str(file) in message else f"{file} is no such Transformer: {error}."
+        raise ValueError(message) from None
     tokens = [_tokens(vocabularies, side, file) for side in ("src", "tgt")]
     sizes = arguments["vocabulary_size"], arguments["target_vocabulary_size"]
     for side, of_side, size in zip(("source", "target"), tokens, sizes, strict=True):
@@ -192,9 +197,10 @@ def _tensors(stored, is_rms):
     """Our tensors, dict of name to pair of shape and function that reads it, and whether any linear
     layer has a bias: those without get zeros then.
     """
-    parts = {}
+    parts, read_names = {}, {"generator.weight", "generator.bias", *map(_TABLE.format, _LAYERS)}
 
     def whole(ours, theirs):
+        read_names.add(theirs)
         parts[ours] = stored[theirs].shape, stored[theirs].read
 
     tables = {side: stored[_TABLE.format(side)] for side in ("encoder", "decoder")}
@@ -250,6 +256,10 @@ def _tensors(stored, is_rms):
             linear(f"{ours}.fc1", f"{theirs}.feed_forward.{'w_3' if is_gated else 'w_1'}")
             linear(f"{ours}.fc2", f"{theirs}.feed_forward.w_2")
             norm(f"{ours}.final_layer_norm", f"{theirs}.feed_forward.layer_norm")
+    # Vectors of fixed positions are computed.
+    further = [name for name in stored if name not in read_names and not name.endswith(".pe.pe")]
+    if further:
+        raise ValueError(f"it has the further tensor {shown(further[0])}")
     return parts, has_bias
 
 
@@ -300,8 +310,10 @@ def _arguments(tensors, settings, has_bias, file):
     elif most == -1:
         positions = {
             "position_encoding": "rope",
-            "rotary_base": float(check_whole(f"rotary_theta of {file}", settings["rotary_theta"])),
-            "rotary_interleaved": bool(settings["rotary_interleave"]),
+            "rotary_base": float(
+                check_whole(f"rotary_theta of {file}", settings.get("rotary_theta", 10_000))
+            ),
+            "rotary_interleaved": bool(settings.get("rotary_interleave")),
         }
     elif most:
         kind = "ALiBi's" if most == -2 else f"max_relative_positions={shown(most)}"

@@ -100,7 +100,9 @@ def read(path, options):
     tensors, is_old = _tensors(stored, f"{prefix}.index")
     # An average is in a folder beside the checkpoints, or inside theirs.
     folders = [*prefix.resolve().parents][:3]
-    others = sorted(folders[1].glob(f"*/{_DESCRIPTION}"))[:2]
+    others = []
+    if path.is_dir() and path.resolve() == folders[1]:
+        others = sorted(path.glob(f"*/{_DESCRIPTION}"))[:2]
     file = file_beside(folders[:2], [_DESCRIPTION]) or (others[0] if len(others) == 1 else None)
     description = _description(file or prefix.parent / _DESCRIPTION, options)
     arguments = _arguments(tensors, description, prefix)
@@ -194,6 +196,8 @@ def _vocabularies(options, folders, settings, arguments, tensors):
         if isinstance(names[side], str):  # Only its name: a file must not lead elsewhere.
             candidates.insert(0, pathlib.PurePath(names[side]).name)
         file = given[side] or file_beside(folders, candidates)
+        if file is None and "model.shared.weight" in tensors:
+            file = options.source_vocabulary
         if file is None:
             raise FileNotFoundError(
                 f"{folders[0]} has no vocabulary of the {side} ({candidates[0]}): give "
@@ -395,6 +399,22 @@ class _Part:
         return self._convert(self.stored.read())
 
 
+class _Read(dict):
+    """A dict that knows which of its names were read: a set, `names`."""
+
+    def __init__(self, values):
+        super().__init__(values)
+        self.names = set()
+
+    def __getitem__(self, name):
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name, default=None):
+        self.names.add(name)
+        return super().get(name, default)
+
+
 def _whole(stored):
     return _Part(stored, stored.shape, lambda array: array)
 
@@ -449,9 +469,13 @@ def _tensors(stored, where):
 
 
 def _linear(parts, ours, tensors, theirs, index=0, count=1):
-    parts[f"{ours}.weight"] = _kernel(tensors[f"{theirs}/kernel"], index, count)
+    kernel = tensors[f"{theirs}/kernel"]
+    parts[f"{ours}.weight"] = part = _kernel(kernel, index, count)
     if f"{theirs}/bias" in tensors:
         parts[f"{ours}.bias"] = _vector(tensors[f"{theirs}/bias"], index, count)
+    else:  # Attention may have none where feed-forward networks have them (`mha_bias`).
+        shape = part.shape[:1]
+        parts[f"{ours}.bias"] = _Part(kernel, shape, lambda _: np.zeros(shape, "float32"))
 
 
 def _norm(parts, ours, tensors, theirs):
@@ -460,7 +484,7 @@ def _norm(parts, ours, tensors, theirs):
 
 
 def _of_version_2(tensors):
-    parts = {}
+    tensors, parts = _Read(tensors), {}
     inputters = "examples_inputter/{}_inputter/embedding"
     tables = [inputters.format(name) for name in ("features", "labels")]
     tied = [f"decoder/output_layer/{name}" for name in ("kernel", "weight")]
@@ -496,6 +520,8 @@ def _of_version_2(tensors):
             _linear(parts, f"{ours}.fc1", tensors, f"{theirs}/ffn/layer/inner")
             _linear(parts, f"{ours}.fc2", tensors, f"{theirs}/ffn/layer/outer")
             _wrapped_norm(parts, f"{ours}.final_layer_norm", tensors, f"{theirs}/ffn")
+    if further := sorted(tensors.keys() - tensors.names):
+        raise ValueError(f"it has the further tensor {shown(further[0])}")
     return parts
 
 

@@ -180,6 +180,38 @@ def test_shared_tables_norms_after_sublayers_and_another_decoder(copy):
 
 
 @pytest.mark.any_backend
+def test_attention_without_biases_has_zeros(copy):
+    folder = copy("opennmt-tf-transformer")
+    arrays = arrays_of("opennmt-tf-transformer")
+    arrays = {n: a for n, a in arrays.items() if not ("linear_" in n and "/bias/" in n)}
+    tf_checkpoints.write_checkpoint(folder / "run" / "ckpt-700", arrays)
+    layer = load_checkpoint(folder).model.network.decoder_layers[0]
+    assert not ops.convert_to_numpy(layer.self_attention.query_key_value_bias).any()
+    assert ops.convert_to_numpy(layer.feed_forward.intermediate.bias).any()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "name", ["decoder/layers/0/attention/1/input_layer_norm/gamma", "encoder/gate"]
+)
+def test_a_tensor_too_many_is_named(copy, name):
+    folder = copy("opennmt-tf-transformer")
+    arrays = {**arrays_of("opennmt-tf-transformer"), f"model/{name}{END}": np.ones(3, "float32")}
+    tf_checkpoints.write_checkpoint(folder / "run" / "ckpt-700", arrays)
+    with pytest.raises(ValueError, match=f"the further tensor '{name}'"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.any_backend
+def test_a_description_of_another_model_is_not_taken(copy):
+    folder = copy("opennmt-tf-transformer")
+    shutil.copytree(folder / "run", folder / "other")
+    (folder / "run" / "model_description.py").unlink()
+    with pytest.raises(ValueError, match="no other file has the number of attention heads"):
+        load_checkpoint(folder / "run")
+
+
+@pytest.mark.any_backend
 def test_an_unknown_token_has_one_id_on_both_sides():
     translator = load_checkpoint(DATA / "opennmt-tf-transformer")
     source, target = (translator.tokenizer.vocabulary(side).pieces for side in ("source", "target"))
