@@ -115,6 +115,8 @@ def _kind_of_folder(folder):
                 "a run of kformer already: `kformer translate` takes it as it is, and `kformer "
                 "train --start-from` trains it further."
             )
+        if {"vocab.json", "model.00.safetensors"} <= names:
+            return f"an eole model, {_NO_WAY}"
         return None
     if "saved_model.pb" in names or next(folder.glob("[0-9]*/saved_model.pb"), None):
         return (
@@ -142,8 +144,8 @@ _NO_WAY = (
     "with it, and give both to `kformer train`."
 )
 _PYTORCH_WAY = (
-    "it reads fairseq's, OpenNMT-py's and eole's, each with its vocabularies, and folders as "
-    "Hugging Face's library writes them."
+    "it reads fairseq's and OpenNMT-py's, each with its vocabularies, and folders as Hugging "
+    "Face's library writes them."
 )
 _KERAS_WAY = (
     "`keras.saving.load_model` reads them, and kformer its own runs: their layers have no names "

@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import sentencepiece
 from keras import ops
 
 import kformer
@@ -39,25 +40,29 @@ def tokenizer():
     )
 
 
-@pytest.fixture(scope="module")
-def converted(tmp_path_factory):
-    """A folder that CTranslate2's converter made of OpenNMT-py's fixture, and what the engine
+def convert(name, folder):
+    """A folder that CTranslate2's converter makes of a fixture of OpenNMT-py's, and what the engine
     translates with it."""
     pytest.importorskip("torch")
     from ctranslate2.converters import OpenNMTPyConverter
 
-    folder = tmp_path_factory.mktemp("converted") / "model"
-    converter = OpenNMTPyConverter(str(FIXTURE / "model.pt"))
-    try:
-        converter.convert(str(folder))
-    except Exception:  # It needs PyTorch's leave to read the options, which are a Namespace.
-        OpenNMTPyConverter(str(FIXTURE / "model.pt"), unsafe_deserialization=True).convert(
-            str(folder), force=True
-        )
+    # The options in the file are a Namespace, for which PyTorch needs leave.
+    path = str(DATA / name / "model.pt")
+    OpenNMTPyConverter(path, unsafe_deserialization=True).convert(str(folder))
     engine = ctranslate2.Translator(str(folder))
-    sources = [line.split() for line in lines(FIXTURE.name, "source.pieces")]
+    tokens = lines(name, "source.pieces") if (DATA / name / "source.pieces").exists() else []
+    if not tokens:
+        model = sentencepiece.SentencePieceProcessor(model_file=str(DATA / name / "source.model"))
+        texts = lines(name, "source.txt")
+        tokens = [" ".join(model.encode(text, out_type=str)) for text in texts]
+    sources = [line.split() for line in tokens]
     results = engine.translate_batch(sources, beam_size=2, max_decoding_length=60)
-    return folder, [" ".join(result.hypotheses[0]) for result in results]
+    return folder, tokens, [" ".join(result.hypotheses[0]) for result in results]
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    return convert(FIXTURE.name, tmp_path_factory.mktemp("converted") / "model")
 
 
 @pytest.fixture
@@ -103,12 +108,18 @@ def test_half_precision(tmp_path, dtype):
 
 
 def test_a_converted_model_translates_as_the_engine_does(converted):
-    folder, expected = converted
+    folder, sources, expected = converted
     translator = load_checkpoint(folder, pretokenized=True)
     options = translator.options
     assert (options.beam_size, options.length_penalty, options.max_length) == (2, 1.0, 255)
-    sources = lines(FIXTURE.name, "source.pieces")
-    assert translator(sources, max_length=59, min_length=1) == expected
+    assert translator(sources, max_length=59) == expected
+
+
+def test_a_converted_model_with_relative_positions(tmp_path):
+    folder, sources, expected = convert("opennmt-py-relative", tmp_path / "model")
+    translator = load_checkpoint(folder, pretokenized=True)
+    assert translator.model.config.position_encoding == "shaw"
+    assert translator(sources, max_length=59) == expected
 
 
 def test_models_beside_the_folder(copy):
