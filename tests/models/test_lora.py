@@ -28,6 +28,7 @@ KINDS = {
     "plain": {},
     "gated, shared keys": {"gated": True, "num_key_value_heads": 2, "normalize_first": True},
     "without biases": {"use_bias": False, "share_embeddings": False},
+    "recurrent": {"decoder_autoregression": "ssru"},
 }
 
 

@@ -1,6 +1,7 @@
 """Plots show the numbers that the model computed."""
 
 import base64
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -214,9 +215,11 @@ def test_a_model_that_reads_few_tokens_is_measured_at_its_limit():
 
 @pytest.mark.any_backend
 def test_errors(translator, maps, tmp_path):
+    recurrent = dataclasses.replace(maps, decoder=np.zeros((0, 0, 0, 0)))
     for call, words in (
         (lambda: plots.attention_maps(translator, " "), "The source is empty"),
         (lambda: maps.of("self"), "kind of attention must be one of .* 'self'"),
+        (lambda: recurrent.of("decoder"), "an SSRU in place of self-attention"),
         (lambda: plots.plot_attention(np.ones(3)), r"but \[3\] was given"),
         (lambda: plots.plot_attention(np.eye(3), ["a"]), "1 labels for 3 queries"),
         (lambda: plots.plot_attention(np.eye(3), layers=[1]), "no layer 1"),
