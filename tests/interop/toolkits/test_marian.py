@@ -5,8 +5,11 @@ import json
 import math
 import shutil
 import struct
+import subprocess
+import sys
 import zipfile
 
+import keras
 import numpy as np
 import pytest
 import yaml
@@ -282,6 +285,35 @@ def test_an_export_to_marian_is_the_same_file(name, tmp_path):
     assert again.options == translator.options
     text = lines(name, "source.txt")[3:4]
     assert again(text) == translator(text)
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", MODELS)
+def test_marian_itself_reads_an_export(name, tmp_path):
+    """With `pip install pymarian`."""
+    if shutil.which("pymarian") is None:
+        pytest.skip("pymarian is not installed")
+    file, options = MODELS[name]
+    folder = load_checkpoint(DATA / name / file, **options).export(tmp_path / "marian", "marian")
+    is_opus = name == "marian-opusmt"
+    texts = lines(name, "source.pieces" if is_opus else "source.txt")
+    command = ["pymarian", "decode", "-c", folder / "decoder.yml", "-b", "1", "-n", "0"]
+    command += ["--cpu-threads", "1", "--quiet", "-w", "256", "--mini-batch", "1"]
+    text = "".join(f"{line}\n" for line in texts)
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    if name != "marian-prenorm":  # Marian's decoder contradicts its own training there.
+        expected = lines(name, "greedy.pieces" if is_opus else "greedy.txt")
+        assert result.stdout.splitlines() == expected
+
+
+@pytest.mark.any_backend
+def test_no_toolkit_and_no_other_backend_is_needed(monkeypatch):
+    others = {"tensorflow", "torch", "jax"} - {keras.backend.backend()}
+    for package in (*others, "pymarian", "transformers", "ctranslate2", "safetensors"):
+        monkeypatch.setitem(sys.modules, package, None)
+    translator = load_checkpoint(DATA / "marian-ssru" / "model.npz", source_vocabulary=SPM)
+    assert translator.tokenizer.end_id == 0
 
 
 @pytest.mark.any_backend
