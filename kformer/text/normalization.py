@@ -55,8 +55,8 @@ NORMALIZATIONS = {
         ),
         # An imported model: SentencePiece reads the text unchanged, as in the original library.
         Normalization("model", None, False, (), ()),
-        # Texts are tokens with spaces between them, for models whose tokenizer is elsewhere. The
-        # SentencePiece model has words, but merges unknown ones.
+        # Texts are tokens with spaces between them, for models whose tokenizer is elsewhere.
+        # SentencePiece is not asked, since it merges unknown words.
         Normalization("tokens", None, False, *_ESCAPED),
     )
 }

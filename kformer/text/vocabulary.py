@@ -63,11 +63,17 @@ class Vocabulary:
         self.added_words = added
         # The translation model's id for each SentencePiece id; None if both are the same.
         self.id_map = self._map_ids(ids)
-        self.word_ids = {piece: i for piece, i in ids.items() if i not in self.control_ids}
+        # The ids of escaped words, for texts of tokens.
+        self.word_ids = {}
+        if normalization.name == "tokens":
+            before, signs = normalization.before, {unknown_id, *self.control_ids}
+            self.word_ids = {replace_all(t, before): i for t, i in ids.items() if i not in signs}
         # Pieces that only `pieces` has, with their ids.
         known = {*own_pieces, *(self.pieces[i] for i in (unknown_id, *self.control_ids))}
         known |= {*(added.ids if added else ())}
         self.foreign_pieces = {piece: i for piece, i in ids.items() if piece not in known}
+        if self.word_ids:
+            self.foreign_pieces = {}
         self.space_id = ids.get(SPACE_SIGN, unknown_id)
         # The bytes that each id writes; at the end those of all ids outside of the vocabulary.
         self.surfaces = self._write_surfaces()
@@ -111,7 +117,7 @@ class Vocabulary:
     def _write_surfaces(self):
         processor = self.processor
         unknown = processor.decode([processor.unk_id()]).encode("utf-8")
-        surfaces = []
+        surfaces, escaped = [], {i: word for word, i in self.word_ids.items()}
         for token_id, piece in enumerate(self.pieces):
             number = processor.piece_to_id(piece)
             is_known = processor.id_to_piece(number) == piece
@@ -121,6 +127,8 @@ class Vocabulary:
                 surfaces.append(unknown)
             elif is_known and processor.is_byte(number):
                 surfaces.append(bytes([int(piece[3:5], 16)]))  # "<0x41>"
+            elif token_id in escaped:
+                surfaces.append((SPACE_SIGN + escaped[token_id]).encode("utf-8"))
             else:
                 surfaces.append(piece.encode("utf-8"))
         return (*surfaces, unknown)
@@ -159,7 +167,7 @@ class Vocabulary:
     def _segment(self, texts, num_threads):
         if self.normalization.name == "tokens":
             get_id, unknown = self.word_ids.get, self.unknown_id
-            return [[get_id(SPACE_SIGN + word, unknown) for word in words(text)] for text in texts]
+            return [[get_id(word, unknown) for word in words(text)] for text in texts]
         if num_threads is None:
             num_threads = 1
             if len(texts) >= _THREADED_BATCH:

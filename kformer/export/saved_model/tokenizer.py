@@ -213,8 +213,7 @@ class _GraphVocabulary(tf.Module):
     def _segment(self, texts):
         if self._words is not None:
             words = tf.strings.split(texts)
-            pieces = tf.strings.join([SPACE_SIGN, words.values])
-            return words.with_values(self._words.lookup(pieces))
+            return words.with_values(self._words.lookup(words.values))
         ids = self._sentencepiece.tokenize(texts)
         if self._id_map is not None:
             ids = ids.with_values(tf.gather(self._id_map, ids.values))

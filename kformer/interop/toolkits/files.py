@@ -6,12 +6,11 @@ import pathlib
 from kformer.interop.limits import MOST_PIECES, read_sentencepiece
 from kformer.interop.sentencepiece_proto import (
     CONTROL,
-    NORMAL,
     UNKNOWN,
     sentencepiece_model,
 )
 from kformer.text import Tokenizer
-from kformer.text.normalization import NORMALIZATIONS, SPACE_SIGN, replace_all
+from kformer.text.normalization import SPACE_SIGN
 from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece
 from kformer.utils.checks import shown
@@ -22,7 +21,6 @@ from kformer_options.names import named
 _MOST_LIST_BYTES = 64 << 20
 _MOST_YAML_BYTES = 1 << 20
 _WORD_MODEL = 3
-_PRETOKENIZED = NORMALIZATIONS["tokens"]
 
 
 def file_beside(folders, names):
@@ -128,16 +126,7 @@ def make_tokenizer(models, vocabularies, special_ids, control_ids=((), ()), **ar
     """
     normalization, controls = "model", [set(ids) for ids in control_ids]
     if models is None:
-        normalization = _PRETOKENIZED.name
-        signs = [{*ids, special_ids["unknown"]} for ids in controls]
-        vocabularies = [
-            [token if i in of_side else _word(token) for i, token in enumerate(tokens)]
-            for tokens, of_side in zip(vocabularies, signs, strict=True)
-        ]
-        models = [
-            _word_model([token for i, token in enumerate(tokens) if i not in of_side])
-            for tokens, of_side in zip(vocabularies, signs, strict=True)
-        ]
+        normalization, models = "tokens", [_word_model()] * 2
     return Tokenizer(
         list(models),
         [list(tokens) for tokens in vocabularies],
@@ -148,14 +137,9 @@ def make_tokenizer(models, vocabularies, special_ids, control_ids=((), ()), **ar
     )
 
 
-def _word(token):
-    return SPACE_SIGN + replace_all(token, _PRETOKENIZED.before)
-
-
-def _word_model(words):
-    """A SentencePiece model that splits texts at spaces, bytes."""
+def _word_model():
+    """A SentencePiece model without words: texts of tokens are split without it."""
     pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
-    pieces += [(word, 0.0, NORMAL) for word in words if word != SPACE_SIGN]
     return sentencepiece_model(
         pieces,
         model_type=_WORD_MODEL,
