@@ -525,7 +525,8 @@ def _tokenizer(folder, decoder, sizes, options):
         if options.pretokenized:
             models = None
     else:
-        pieces = [_read_vocabulary(path) for path in paths]
+        tables = {path: _read_vocabulary(path) for path in set(paths)}
+        pieces = [tables[path] for path in paths]
         names = {side: [f"{side}.spm", "spm.model"] for side in ("source", "target")}
         _refuse_other_cuts(folder, options)
         models = files.models_beside(options, [folder], names)
