@@ -384,11 +384,11 @@ class _Weights:
         counts = [self._count(side) for side in ("encoder", "decoder")]
         hidden = (*variables.shape(_tables(variables)[1]), 0, 0)[1]
         norms = {side: f"{side}/layer_norm/gamma" in variables for side in ("encoder", "decoder")}
-        is_first = self._same("pre_norm", 1)
+        is_first = [bool(value) for value in self._of_sides("pre_norm", 1)]
         activation = self._same("activation", 0)
         check_choice(f"activation of {self.folder}", activation, range(len(_ACTIVATIONS)))
         normalizes = "encoder/layernorm_embedding/gamma" in variables
-        if norms["encoder"] != norms["decoder"]:
+        if [*norms.values()] != is_first and norms["encoder"] != norms["decoder"]:
             raise ValueError(f"{self.folder} has a norm after the layers of one side alone.")
         arguments = {**self._tables(), **self._positions(hidden, normalizes)}
         for side, count in zip(("encoder", "decoder"), counts, strict=True):
@@ -413,8 +413,8 @@ class _Weights:
             **{"intermediate_dim": inner[0], "decoder_intermediate_dim": inner[1]},
             "activation": _ACTIVATIONS[activation],
             "gated": "model.encoder.layers.0.gate.weight" in self.table,
-            "normalize_first": bool(is_first),
-            "final_norm": None if norms["encoder"] == bool(is_first) else norms["encoder"],
+            **{"normalize_first": is_first[0], "decoder_normalize_first": is_first[1]},
+            "final_norm": None if [*norms.values()] == is_first else norms["encoder"],
             "normalize_embeddings": normalizes,
             "normalization": "rms_norm" if is_rms else "layer_norm",
             "layer_norm_epsilon": epsilon,
@@ -449,14 +449,17 @@ class _Weights:
         return (*self.variables.names, *self.variables.aliases)
 
     def _same(self, name, default):
-        """A setting that both sides have; old files have one for both."""
-        values = {
-            self.variables.scalar(f"{side}/{name}", self.variables.scalar(name, default))
-            for side in ("encoder", "decoder")
-        }
+        """A setting that both sides have."""
+        values = set(self._of_sides(name, default))
         if len(values) > 1:
             raise ValueError(f"{self.folder} has another {name} on each side, unlike kformer.")
-        return int(values.pop())
+        return values.pop()
+
+    def _of_sides(self, name, default):
+        """A setting of encoder and decoder; old files have one for both."""
+        general = self.variables.scalar(name, default)
+        sides = ("encoder", "decoder")
+        return [int(self.variables.scalar(f"{side}/{name}", general)) for side in sides]
 
     def _count(self, side):
         pattern = re.compile(rf"{side}/layer_([0-9]{{1,6}})/")
