@@ -75,7 +75,7 @@ class CheckpointFolder:
             ValueError: a file is damaged, or two files hold the same tensor.
             ImportError: the library that reads the format is not installed.
         """
-        for name, open_file in ((_SAFETENSORS, _open_safetensors), (_PICKLE, _open_pickle)):
+        for name, open_file in ((_SAFETENSORS, open_safetensors), (_PICKLE, _open_pickle)):
             files = self._weight_files(name)
             if files:
                 return Weights(files, open_file)
@@ -151,7 +151,8 @@ class Weights:
             ) from None
 
 
-def _open_safetensors(path):
+def open_safetensors(path):
+    """The tensors of a safetensors file, for `Weights`."""
     check_extra(f"Reading {path}", "interop")
     import safetensors
 

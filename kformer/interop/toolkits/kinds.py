@@ -22,6 +22,7 @@ _READERS = (
     "opennmt_py",
     "opennmt_tf",
     "ctranslate2",
+    "eole",
 )
 _SETTINGS = "the file of settings"
 _MOST_SETTINGS_BYTES = 1 << 20
@@ -115,8 +116,6 @@ def _kind_of_folder(folder):
                 "a run of kformer already: `kformer translate` takes it as it is, and `kformer "
                 "train --start-from` trains it further."
             )
-        if {"vocab.json", "model.00.safetensors"} <= names:
-            return f"an eole model, {_NO_WAY}"
         return None
     if "saved_model.pb" in names or next(folder.glob("[0-9]*/saved_model.pb"), None):
         return (
@@ -145,7 +144,7 @@ _NO_WAY = (
 )
 _PYTORCH_WAY = (
     "it reads fairseq's and OpenNMT-py's, each with its vocabularies, and folders as Hugging "
-    "Face's library writes them."
+    "Face's library and eole write them."
 )
 _KERAS_WAY = (
     "`keras.saving.load_model` reads them, and kformer its own runs: their layers have no names "

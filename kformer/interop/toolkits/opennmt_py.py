@@ -55,7 +55,7 @@ _REQUIRED = {
 }
 # Its search: five beams, the mean log-probability of the tokens, at most 1.25 times the source
 # plus 5 tokens; what reaches this limit has no end token.
-_SEARCH = {
+SEARCH = {
     **{"mode": "huggingface", "beam_size": 5, "length_penalty": 1.0, "forced_end": False},
     **{"max_length": 250, "length_ratio": 1.25, "length_offset": 5},
 }
@@ -105,6 +105,27 @@ def read(path, options):
         if any(getattr(tensor, "dtype", None) is None for tensor in tensors.values()):
             raise ValueError(f"{file} has a tensor of numbers that are not read (8-bit, perhaps).")
         stored |= {prefix + str(name): tensor for name, tensor in tensors.items()}
+    arguments, table, tokenizer = read_parts(stored, settings, vocabularies, options, file)
+    table = TensorTable(table, pathlib.Path(file).stat().st_size)
+    return ToolkitModel("OpenNMT-py", arguments, table, tokenizer, dict(SEARCH))
+
+
+def read_parts(stored, settings, vocabularies, options, file):
+    """Arguments, weights and tokenizer of a model.
+
+    Args:
+        stored: dict of name to tensor, with `shape` and `read()`.
+        settings: dict. The options of the training.
+        vocabularies: dict. "src" and "tgt" have lists of str.
+        options: `ToolkitOptions`.
+        file: `pathlib.Path`, for messages, and for what lies beside it.
+
+    Returns:
+        Dict of arguments of `Transformer`, dict of tensors as `TensorTable` takes it, `Tokenizer`.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read`.
+    """
     try:
         tensors, has_bias = _tensors(stored, settings.get("layer_norm") == "rms")
         arguments = _arguments(tensors, settings, has_bias, file)
@@ -137,9 +158,7 @@ def read(path, options):
         suffixes={"source": (), "target": (ids["end"],)},
     )
     arguments |= {f"{name}_id": ids[name] for name in ("pad", "start", "end")}
-    table = {name: (shape, read_part) for name, (shape, read_part) in tensors.items()}
-    size = pathlib.Path(file).stat().st_size
-    return ToolkitModel("OpenNMT-py", arguments, TensorTable(table, size), tokenizer, dict(_SEARCH))
+    return arguments, dict(tensors), tokenizer
 
 
 def _file(path):
