@@ -24,7 +24,7 @@ from kformer.examples import generate_pairs
 _ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 _RUN = _ROOT / "tests" / "frozen_run"
 _LINES = 4_000
-_EFFORT = {"preset": "tiny", "epochs": 2, "batch_tokens": 256, "vocabulary_size": 300}
+_EFFORT = {"preset": "tiny", "epochs": 2, "batch_tokens": 256, "vocabulary_size": 400}
 
 
 def run(tally, options):
