@@ -4,6 +4,7 @@
         [--source F] [--steps 128] [--accept] [--spread 0.7 3 0.3 93 4] [--backends A,B]
     python benchmarks/interop.py trim --text F --text F --lines F --work DIR [--hidden 512]
         [--layers 2] [--count 64] [--threads N] [--backend NAME]
+    python benchmarks/interop.py toolkits --work DIR [--formats A,B] [--size 60M] [--backend NAME]
 
 shapes. Makes a folder of the shape as it is published (small, opus-mt, nllb, t5-small,
 t5-v1.1-small), with the Hugging Face library: random weights (scaled so that outputs differ and
@@ -20,6 +21,11 @@ width on each side as the options say (NLLB-200 has 12 or 24 of 1,024). `kformer
 trim` and `kformer translate` then run in processes of their own. The lines are translated greedily
 in 24 tokens, since random weights seldom end a sentence. The resident memory is the peak of the
 whole process: Python, the backend and the model.
+
+toolkits. The time and memory of importing other toolkits' files: Marian, fairseq, OpenNMT-py and
+OpenNMT-tf, with the weights of a base Transformer (random ones), and a folder of CTranslate2.
+`kformer import` runs in a process of its own; an import of the tests' small fixture, beside it,
+says what the process takes without a large model.
 """
 
 import argparse
@@ -27,6 +33,7 @@ import io
 import json
 import pathlib
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +41,7 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks import toolkit_files  # noqa: E402
 from benchmarks.common import (  # noqa: E402
     BACKENDS,
     cpu_name,
@@ -45,6 +53,7 @@ from benchmarks.common import (  # noqa: E402
     print_head,
     print_row,
     read,
+    size_on_disk,
     write,
 )
 
@@ -440,6 +449,27 @@ def report_shapes(options):
     print_shapes(options.work, options.backends)
 
 
+def report_toolkits(options):
+    print_command()
+    print(f"{cpu_name()}, {options.backend}\n")
+    print_head(("format", "files, MB", "import, s", "peak, MiB"))
+    small = toolkit_files.DATA / "marian-opusmt"
+    for name in ("(a small fixture)", *options.formats):
+        make, file, is_tokens = toolkit_files.FORMATS.get(name, (None, "", False))
+        folder, run = options.work / f"{name}-{options.size}", options.work / "run"
+        if make is not None and not folder.exists():
+            folder.mkdir()
+            make(folder, options.size)
+        path = (small if make is None else folder) / file
+        shutil.rmtree(run, ignore_errors=True)
+        arguments = ["import", path, "--output", run, *["--pretokenized"] * is_tokens]
+        log = options.work / f"{name}.log"
+        seconds, peak, _ = measured(log, *arguments, backend=options.backend)
+        size = size_on_disk(small if make is None else folder) / 1e6
+        print_row(name, f"{size:,.0f}", f"{seconds:.1f}", f"{peak:,.0f}")
+    shutil.rmtree(run)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -470,11 +500,17 @@ def main():
     part.add_argument("--threads", type=int)
     part.add_argument("--backend", default="torch")
 
+    part = parts.add_parser("toolkits", help="other toolkits' files")
+    part.add_argument("--formats", type=names, default=list(toolkit_files.FORMATS))
+    part.add_argument("--size", choices=toolkit_files.SIZES, default="60M")
+    part.add_argument("--backend", default="torch")
+
     for part in parts.choices.values():
         part.add_argument("--work", type=pathlib.Path, required=True)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    {"shapes": report_shapes, "trim": report_trim}[options.part](options)
+    reports = {"shapes": report_shapes, "trim": report_trim, "toolkits": report_toolkits}
+    reports[options.part](options)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def load_weights(model, weights, where, settings="config.json"):
         slot.variable.assign(ops.convert_to_tensor(array, dtype=slot.variable.dtype))
     for name, kind in sorted(copies.items()):
         if kind != "unused":
-            _check_copy(weights, name, kind, model, where)
+            _check_copy(weights, name, kind, model, where, settings)
 
 
 def _stored_name(name, shapes, model):
@@ -181,7 +181,7 @@ def _copy_of(name, model):
     return copies.get(name) if shared else None
 
 
-def _check_copy(weights, name, kind, model, where):
+def _check_copy(weights, name, kind, model, where, settings):
     """Makes sure that a tensor is the copy that it should be: tied tables are equal, and fixed
     positions as computed.
     """
@@ -209,7 +209,7 @@ def _check_copy(weights, name, kind, model, where):
     array = weights.read(name) if is_copy else None
     if not is_copy or not all(is_equal(array, start) for start in range(first, rows, _ROWS)):
         raise ValueError(
-            f"{where}: the tensor {name!r} differs from the weights that config.json says it "
+            f"{where}: the tensor {name!r} differs from the weights that {settings} says it "
             "repeats; such a model cannot be imported."
         )
 
