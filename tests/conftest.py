@@ -161,6 +161,21 @@ def quick_compile():
     return {"run_eagerly": keras.backend.backend() == "tensorflow"}
 
 
+@pytest.fixture(scope="module")
+def same_threads():
+    """For tests with CTranslate2, which sets the number of OpenMP's threads: PyTorch's as well, and
+    its sums change in the last bit.
+    """
+    if keras.backend.backend() != "torch":
+        yield
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(params=POLICIES)
 def policy(request):
     """Each dtype policy in turn, set globally."""

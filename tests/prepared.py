@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shutil
+import zipfile
 
 import kformer
 
@@ -50,6 +51,14 @@ def _add_published(folder):
     kformer.export.export_huggingface(kformer.Translator.load(FROZEN), folder / "opus-mt-en-de")
 
 
+def _add_opus(folder):
+    """A zip as OPUS-MT publishes Marian's models."""
+    fixture = ROOT / "tests" / "interop" / "toolkits" / "data" / "marian-opusmt"
+    with zipfile.ZipFile(folder / "opus-2020-02-26.zip", "w") as archive:
+        for name in ("decoder.yml", "opus.npz", "source.spm", "target.spm", "vocab.yml"):
+            archive.write(fixture / name, name)
+
+
 def _add_word_vectors(folder):
     lines = (f"{word} {' '.join(['0.5'] * 100)}\n" for word in ("the", "dog", "half", "past"))
     (folder / "glove.6B.100d.txt").write_text("".join(lines), encoding="utf-8")
@@ -59,5 +68,6 @@ _ON_MENTION = {
     r"load_checkpoint\(\"runs|fit_from|average_checkpoints": _add_checkpoint,
     r"runs/1": _add_more_runs,
     r"\"opus-mt-en-de\"": _add_published,
+    r"\"opus-2020-02-26.zip\"": _add_opus,
     r"glove": _add_word_vectors,
 }

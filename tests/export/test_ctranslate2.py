@@ -17,6 +17,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 FROZEN_RUN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 # What both packages search alike.
 ALIKE = {"mode": "huggingface", "early_stopping": True, "forced_end": False}
+pytestmark = pytest.mark.usefixtures("same_threads")
 CONFIGURATIONS = {
     "as in the paper": {},
     "other sizes of the decoder": {
@@ -64,21 +65,6 @@ CONFIGURATIONS = {
     },
     "no positions, half precision": {"position_encoding": None, "dtype": "mixed_bfloat16"},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def same_threads():
-    """The engine sets the number of OpenMP's threads, which is PyTorch's as well, and changes its
-    sums in the last bit.
-    """
-    if keras.backend.backend() != "torch":
-        yield
-        return
-    import torch
-
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -441,7 +441,7 @@ def bad_exports(bad):
         (["import", RUN, "--output", bad.folder], "There is something at"),
         (
             ["import", RUN, "--output", bad.folder / "x"],
-            "has the model_type None; kformer imports t5, mt5, marian",
+            "a run of kformer already: `kformer translate` takes it as it is",
         ),
         (
             ["translate", RUN, "--target-language", "fr"],

@@ -114,6 +114,7 @@ def test_what_cannot_keep_packed_pairs_apart_is_refused(tiny_transformer, rng, n
 
 
 @pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
 @by_variant
 def test_saved_trained_and_in_half_precision(
     tiny_transformer, random_batch, tmp_path, quick_compile, name

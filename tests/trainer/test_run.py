@@ -150,7 +150,7 @@ def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
         and rates[7] < 0.15 * rates[3]
         and any("and to 0 over the last 4" in sentence for sentence in said)
     )
-    with pytest.raises(ValueError, match="began with steps=8, .* so steps=12 cannot move that"):
+    with pytest.raises(ValueError, match="began with steps=8, .* which steps=12 would move"):
         train_run(path, resume=True, steps=12, report=said.append, show_progress=False)
     # What is said of a finished training is what can be done with it.
     train_run(path, resume=True, report=said.append, show_progress=False)

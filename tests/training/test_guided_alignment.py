@@ -61,7 +61,10 @@ def test_the_guided_layer_is_the_last_or_of_deep_decoders_the_last_but_one():
         assert alignment_layer(model) == expected
 
 
-@pytest.mark.parametrize("weight, consistency", [(2.0, 0.0), (0.5, 1.0)])
+@pytest.mark.parametrize(
+    "weight, consistency",
+    [pytest.param(2.0, 0.0, marks=pytest.mark.any_backend(quickest="torch")), (0.5, 1.0)],
+)
 def test_a_step_adds_the_attention_of_one_head(rng, weight, consistency):
     model = kformer.Transformer(
         30, hidden_dim=16, intermediate_dim=16, num_heads=2, num_decoder_layers=2,

@@ -21,7 +21,10 @@ from tests.export.test_ctranslate2 import CONFIGURATIONS, FROZEN_RUN
 from tests.interop.toolkits.fixtures import DATA, lines, log_probabilities
 
 ctranslate2 = pytest.importorskip("ctranslate2")
-pytestmark = pytest.mark.any_backend(quickest="torch")
+pytestmark = [
+    pytest.mark.any_backend(quickest="torch"),
+    pytest.mark.usefixtures("same_threads"),
+]
 FIXTURE = DATA / "opennmt-py-sinusoidal"
 MODELS = {
     **CONFIGURATIONS,
