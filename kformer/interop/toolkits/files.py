@@ -83,26 +83,40 @@ def read_model(path):
 
 
 def read_yaml(path):
-    """The mapping in a YAML file of settings, dict. Nothing in it can run code or be repeated.
+    """The mapping in a YAML file of settings, dict; arguments and errors as of `parse_yaml`."""
+    content = read_bytes(path, _MOST_YAML_BYTES, remedy="give the toolkit's own settings")
+    return parse_yaml(content, path)
+
+
+def parse_yaml(content, path, *, typed=True):
+    """The mapping in YAML, dict. Nothing in it can run code or be repeated.
+
+    Args:
+        content: bytes or str.
+        path: path of its file, for messages.
+        typed: bool, default `True`. Whether words become numbers and truth values; else all values
+            are strings, lists and mappings.
 
     Raises:
         ImportError: PyYAML is not installed.
-        ValueError: the file is no such mapping.
+        ValueError: it is no such mapping.
     """
     check_extra(f"Reading {path}", "interop", ("yaml",))
     import yaml
 
-    content = read_bytes(path, _MOST_YAML_BYTES, remedy="give the toolkit's own settings")
+    name = "SafeLoader" if typed else "BaseLoader"
+    loader = getattr(yaml, f"C{name}", getattr(yaml, name))
     try:
-        events = yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if any(isinstance(event, yaml.AliasEvent) for event in events):
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=loader)):
             raise ValueError("it has aliases")
-        values = yaml.safe_load(content)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read as YAML ({shown(reason)}).") from None
+        values = yaml.load(content, Loader=loader)  # noqa: S506, both loaders run nothing
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        reason = shown(" ".join(str(error).split()))
+        raise ValueError(f"{path} cannot be read as YAML ({reason}): copy it again.") from None
     if not isinstance(values, dict):
-        raise ValueError(f"{path} holds no settings: give the toolkit's own file.")
+        raise ValueError(
+            f"{path} holds no settings or tokens by name: give the toolkit's own file."
+        )
     return values
 
 

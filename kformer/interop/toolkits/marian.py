@@ -19,7 +19,6 @@ from kformer.interop.toolkits.model import TensorTable, ToolkitModel
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
 from kformer.utils.checks import check_whole, shown
 from kformer.utils.files import read_bytes
-from kformer_options.installed import check_extra
 from kformer_options.names import named
 
 _ENDINGS = (".npz", ".bin", ".bin.gz")
@@ -93,7 +92,7 @@ def read(path, options):
     if path.is_dir():
         path = _model_of(folder, decoder, remarks)
     content, tensors, is_packed = open_tensors(path)
-    settings = _Settings(_parse_yaml(content, path), path)
+    settings = _Settings(files.parse_yaml(content, path, typed=False), path)
     arguments = _arguments(settings, remarks)
     weights = _Weights(tensors, path)
     sizes = _vocabulary_sizes(weights, settings)
@@ -171,24 +170,6 @@ def _decoder_settings(folder):
 
 
 # ---- settings ----
-
-
-def _parse_yaml(content, path):
-    """A mapping whose values are all strings, lists and mappings: no word becomes a truth value."""
-    check_extra(f"Reading {path}", "interop", ("yaml",))
-    import yaml
-
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=loader)):
-            raise ValueError("it has aliases")
-        values = yaml.load(content, Loader=loader)  # noqa: S506, builds strings alone
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        reason = shown(" ".join(str(error).split()))
-        raise ValueError(f"{path} cannot be read as YAML ({reason}): copy it again.") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} has no names and values: copy it again.")
-    return values
 
 
 class _Settings:
@@ -620,7 +601,7 @@ def _read_vocabulary(path):
     content = read_bytes(path, _MOST_YAML_BYTES, remedy="give Marian's file of tokens")
     if content.count(b"\n") > MOST_PIECES + 10:
         raise ValueError(f"{path} has more than {MOST_PIECES} tokens, which kformer does not read.")
-    values = _parse_yaml(content, path)
+    values = files.parse_yaml(content, path, typed=False)
     ids = {}
     for token, number in values.items():
         is_whole = isinstance(number, str) and re.fullmatch(r"[0-9]{1,9}", number)
