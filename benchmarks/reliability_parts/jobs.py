@@ -11,18 +11,17 @@ end: its weights and its search are those of a training that nobody killed. `--o
 import hashlib
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
+from benchmarks.common import ROOT, environment
 from benchmarks.reliability_parts.hostile_values import pick
 from kformer.examples import generate_pairs
 
-_ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-_RUN = _ROOT / "tests" / "frozen_run"
+_RUN = ROOT / "tests" / "frozen_run"
 _LINES = 4_000
 _EFFORT = {"preset": "tiny", "epochs": 2, "batch_tokens": 256, "vocabulary_size": 400}
 
@@ -41,11 +40,8 @@ def run(tally, options):
 
 def _start(*words):
     command = [sys.executable, "-m", "kformer_cli", *map(str, words)]
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": str(_ROOT)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment("torch"), start_new_session=True, **pipes)
 
 
 def _done(*words):
@@ -174,9 +170,8 @@ def _digest(run):
         "from kformer.saving.checkpoints import fingerprint; "
         "print(fingerprint(load_run(sys.argv[1])[0]))"
     )
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": str(_ROOT)}
-    command = [sys.executable, "-c", code, str(run)]
-    weights = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    command, pipes = [sys.executable, "-c", code, str(run)], {"capture_output": True, "text": True}
+    weights = subprocess.run(command, env=environment("torch"), check=True, **pipes)
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     tokenizer = b"".join(path.read_bytes() for path in sorted((run / "tokenizer").iterdir()))
     return {
