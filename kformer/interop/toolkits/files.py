@@ -115,7 +115,7 @@ def parse_yaml(content, path, *, typed=True):
         raise ValueError(f"{path} cannot be read as YAML ({reason}): copy it again.") from None
     if not isinstance(values, dict):
         raise ValueError(
-            f"{path} holds no settings or tokens by name: give the toolkit's own file."
+            f"{path} holds no settings or tokens by name: give the toolkit's file."
         )
     return values
 
