@@ -114,9 +114,7 @@ def parse_yaml(content, path, *, typed=True):
         reason = shown(" ".join(str(error).split()))
         raise ValueError(f"{path} cannot be read as YAML ({reason}): copy it again.") from None
     if not isinstance(values, dict):
-        raise ValueError(
-            f"{path} holds no settings or tokens by name: give the toolkit's file."
-        )
+        raise ValueError(f"{path} holds no settings or tokens by name: give the toolkit's file.")
     return values
 
 
