@@ -13,7 +13,7 @@ import pytest
 import kformer
 
 ROOT = pathlib.Path(__file__).parent.parent
-HELPERS = {"common", "peers"}
+HELPERS = {"common", "peers", "toolkit_files"}
 SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in HELPERS)
 FROZEN = ROOT / "tests" / "frozen_run"
 
