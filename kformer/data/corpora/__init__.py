@@ -1,0 +1,1 @@
+"""Several corpora as they lie: described, read, cleaned, and written as lines to train on."""

@@ -1,0 +1,263 @@
+"""The description of several corpora: where they lie, how often a training sees them, what is
+cleaned."""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Sequence
+
+from kformer.data.corpora import readers, rules
+from kformer.data.corpora.rules import LEVELS, RULES
+from kformer.utils.checks import check_choice, check_number, shown
+from kformer.utils.files import read_bytes
+from kformer_options.field import Path, documented, option, options_of
+from kformer_options.installed import check_extra
+
+_MOST_BYTES = 1 << 20
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+_LANGUAGES = re.compile(r"([a-zA-Z][\w@]{1,15})-([a-zA-Z][\w@]{1,15})")
+
+
+def _paths(name, value):
+    paths = [value] if isinstance(value, str | os.PathLike) else value
+    is_list = isinstance(paths, list | tuple) and len(paths) > 0
+    if not is_list or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise ValueError(f"{name} must be a path or a list of paths, but {shown(value)} was given.")
+    return tuple(map(pathlib.Path, paths))
+
+
+def _direction(name, value):
+    if isinstance(value, tuple):
+        value = "-".join(map(str, value))
+    match = _LANGUAGES.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(
+            f"{name} must be two codes with a hyphen between them, such as en-de, but "
+            f"{shown(value)} was given."
+        )
+    if match[1] == match[2]:
+        raise ValueError(f"{name} must be two languages, but both are {match[1]}.")
+    return match[1], match[2]
+
+
+def _columns(name, value):
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    if is_pair and all(type(column) is int and column > 0 for column in value):
+        return tuple(value)
+    if is_pair and all(isinstance(column, str) and column for column in value):
+        return tuple(value)
+    raise ValueError(
+        f"{name} must be two numbers from 1, or two names, such as [1, 2], but {shown(value)} was "
+        "given."
+    )
+
+
+def _rules(name, value):
+    if isinstance(value, str):
+        return LEVELS[check_choice(name, value, LEVELS)]
+    if not isinstance(value, list | tuple):
+        levels = ", ".join(LEVELS)
+        raise ValueError(f"{name} must be {levels} or a list of rules, not {shown(value)}.")
+    chosen = {check_choice(f"A rule of {name}", rule, RULES) for rule in value}
+    return tuple(rule for rule in RULES if rule in chosen)
+
+
+@documented
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """One corpus of a description: `files`, `source` and `target`, or `pairs`.
+
+    Args:
+        {options}
+    """
+
+    files: Path | Sequence[Path] | None = option(
+        "Files with both sides: .tsv, .csv, .tmx, .zip (of OPUS: one file for each language), "
+        ".jsonl, .parquet, .po, or a folder that the library datasets saved.",
+        check=_paths,
+    )
+    source: Path | Sequence[Path] | None = option(
+        "Files with the source side, one sentence per line.", check=_paths
+    )
+    target: Path | Sequence[Path] | None = option(
+        "As many files with the target side: line n is the translation of line n.", check=_paths
+    )
+    pairs: Iterable[tuple[str, str]] | None = option(
+        "Pairs (source, target) of texts, in Python alone. They are read once.",
+        check=lambda name, value: value,
+    )
+    languages: str | tuple[str, str] | None = option(
+        "Codes of source and target language, such as en-de.", check=_direction
+    )
+    both_directions: bool = option("Whether each pair is read the other way round, too.", False)
+    columns: Sequence[int | str] | None = option(
+        "The columns of source and target: numbers from 1 or, where the file has them, names; of "
+        "JSON lines the way to a text, such as translation.en.",
+        check=_columns,
+        settled="the first two; of JSON lines the language codes",
+    )
+    weight: float = option(
+        "How often an epoch has each pair: 1 once, 3 three times, 0.1 another tenth in each epoch.",
+        1.0,
+        above=0,
+        at_most=10_000,
+    )
+    clean: str | Sequence[str] | None = option(
+        "none, usual, strict, or a list of rules.",
+        check=_rules,
+        settled="that of the description",
+    )
+
+
+_OPTIONS = options_of(Corpus)
+
+
+class Corpora:
+    """Corpora with their languages, weights and cleaning, checked whole before anything is read.
+
+    Args:
+        corpora: dict of name to dict with the arguments of `Corpus`. A name is made of letters,
+            digits, `_`, `-` and `.`: files are named by it.
+        validation: dict or `None`, default `None`. By direction, such as `"en-de"`, a dict with the
+            files `source` and `target`.
+        clean: str or list of str, default `"usual"`. How the corpora without `clean` of their own
+            are cleaned: `"none"`, `"usual"`, `"strict"`, or a list of rules
+            (`kformer.data.corpora.rules`).
+        temperature: float of at least 1, default 1. Above 1 small directions are seen more often:
+            the share of a direction with n pairs is that of `n ** (1 / temperature)`. Not together
+            with weights.
+        folder: path, default the working directory. Where relative paths begin.
+
+    Attributes:
+        corpora: dict of name to `Corpus`, with its rules as a tuple in `clean`.
+        validation: dict of (source, target) languages to two `pathlib.Path`.
+        temperature: float.
+        directions: list of (source, target) languages, in the order of the corpora.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ImportError: a package that a file or a rule needs is not installed.
+        ValueError: a key is unknown, or a value is wrong; the message has the corpus and the key.
+
+    Example:
+    ```python
+    entry = {"source": "train.en", "target": "train.de", "languages": "en-de", "weight": 2}
+    corpora = kformer.data.Corpora({"shop": entry})
+    ```
+    """
+
+    def __init__(self, corpora, *, validation=None, clean="usual", temperature=1, folder="."):
+        folder = pathlib.Path(folder)
+        if not isinstance(corpora, dict) or not corpora:
+            raise ValueError("corpora must be a dict with at least one corpus, by name.")
+        clean = _rules("clean", clean)
+        folder = pathlib.Path(folder)
+        self.corpora = {
+            name: _corpus(name, entry, clean, folder) for name, entry in corpora.items()
+        }
+        self.validation = {}
+        for direction, entry in _dict("validation", validation or {}).items():
+            where = f"the validation set {direction!r}"
+            languages = _direction("a direction of validation", direction)
+            _check_keys(_dict(where, entry), ("source", "target"), where)
+            if len(entry) < 2:
+                raise ValueError(f"{where} needs source and target.")
+            self.validation[languages] = tuple(
+                _existing(folder, _paths(f"{side} of {where}", entry[side]), where)[0]
+                for side in ("source", "target")
+            )
+        self.temperature = check_number("temperature", temperature, at_least=1)
+        weighted = [name for name, corpus in self.corpora.items() if corpus.weight != 1]
+        if self.temperature > 1 and weighted:
+            raise ValueError(
+                f"The corpus {weighted[0]!r} has a weight, which a temperature of "
+                f"{self.temperature:g} would change: leave one of the two out."
+            )
+
+    @classmethod
+    def load(cls, path):
+        """Reads a description.
+
+        Args:
+            path: path of a YAML file with the keys `corpora`, `validation`, `clean` and
+                `temperature`. Relative paths in it begin in its folder.
+
+        Returns:
+            `Corpora`.
+
+        Raises:
+            FileNotFoundError: there is no such file, or a file that it names does not exist.
+            ImportError: pyyaml, or a package that a file or a rule needs, is not installed.
+            ValueError: the file is not YAML, or as for the class.
+        """
+        check_extra("A description of corpora", "corpora", ("yaml",))
+        import yaml
+
+        path = pathlib.Path(path)
+        content = read_bytes(path, _MOST_BYTES, remedy="describe the corpora in a short YAML file")
+        try:
+            value = yaml.safe_load(content)
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+        try:
+            value = _dict("a description", value)
+            _check_keys(value, ("corpora", "validation", "clean", "temperature"), "the description")
+            return cls(**{"corpora": None, **value}, folder=path.parent)
+        except (ValueError, FileNotFoundError) as error:
+            raise type(error)(f"{path}: {error}") from None
+
+    @property
+    def directions(self):
+        directions = {}
+        for corpus in self.corpora.values():
+            directions[corpus.languages] = None
+            if corpus.both_directions:
+                directions[corpus.languages[::-1]] = None
+        return list(directions)
+
+
+def _corpus(name, entry, clean, folder):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"The corpus {shown(name)} needs a name of letters, digits, '_', '-' and '.': files "
+            "are named by it."
+        )
+    where = f"the corpus {name!r}"
+    _check_keys(_dict(where, entry), _OPTIONS, where)
+    values = {key: _OPTIONS[key].check(value, f"{key} of {where}") for key, value in entry.items()}
+    values.setdefault("clean", clean)
+    kinds = [key for key in ("files", "source", "pairs") if values.get(key) is not None]
+    if len(kinds) != 1 or (values.get("target") is None) == (kinds == ["source"]):
+        raise ValueError(f"{where} needs either files, or source and target.")
+    if values.get("languages") is None:
+        raise ValueError(f"{where} needs languages, such as en-de.")
+    for key in ("files", "source", "target"):
+        if values.get(key) is not None:
+            values[key] = _existing(folder, values[key], where)
+    if kinds == ["source"] and len(values["source"]) != len(values["target"]):
+        raise ValueError(f"{where} needs as many files of the target side as of the source side.")
+    for path in values.get("files") or ():
+        readers.check_format(path, where)
+    rules.check_packages(values["clean"], where)
+    return Corpus(**values)
+
+
+def _dict(where, value):
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be names with values, but {shown(value)} was given.")
+    return value
+
+
+def _check_keys(entry, known, where):
+    for key in entry:
+        if key not in known:
+            raise ValueError(f"{where} has the unknown key {shown(key)}: {', '.join(known)} exist.")
+
+
+def _existing(folder, paths, where):
+    paths = tuple(folder / path for path in paths)
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"{where} names {path}, which does not exist.")
+    return paths
