@@ -115,6 +115,18 @@ class PreparedCorpus:
     def __len__(self):
         return self.num_pairs
 
+    @property
+    def stored(self):
+        """The corpus whose pairs `in_epoch` returns, to which soft targets and alignments belong:
+        this one, if it is no mixture.
+        """
+        return self
+
+    @property
+    def folders(self):
+        """The folders of the text, list of `pathlib.Path`."""
+        return [self.folder]
+
     def ids(self, side, index):
         """The token ids of a pair on one side, special tokens included, int array [L].
 
@@ -208,9 +220,9 @@ def check_fits(name, part, corpus, subword_sampling):
     if subword_sampling:
         remedy = "leave them out, or subword_sampling"
         raise ValueError(f"{name} belong to one segmentation of the text: {remedy}.")
-    if part.corpus.folder.resolve() != corpus.folder.resolve():
-        folder = part.corpus.folder
-        raise ValueError(f"{name} were made for the corpus '{folder}', not for '{corpus.folder}'.")
+    folder, stored = part.corpus.folder, corpus.stored.folder
+    if folder.resolve() != stored.resolve():
+        raise ValueError(f"{name} were made for the corpus '{folder}', not for '{stored}'.")
 
 
 def pad_sequences(ids, lengths, shape, counts, pad_id, dtype=np.int32):

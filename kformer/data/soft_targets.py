@@ -118,7 +118,7 @@ def _is_complete(meta):
 def corpus_fingerprint(corpus):
     """A digest of all ids and offsets of a prepared corpus, str."""
     digest = hashlib.sha256()
-    for name in FILES:
-        with open(corpus.folder / name, "rb") as file:
+    for path in (folder / name for folder in corpus.folders for name in FILES):
+        with open(path, "rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()[:32]

@@ -204,9 +204,10 @@ class TextOfTraining:
         if options.general_source is not None:
             general = self._prepared("general", options, "general")
             share = options.general_share or default_of("general_share")
-            self.corpus = MixedCorpus(self.corpus, general, share, options.seed or 0)
+            weight = self.corpus.num_pairs / general.num_pairs * share / (1 - share)
+            self.corpus = MixedCorpus([self.corpus, general], [1, weight], options.seed or 0)
             sample = f"a new sample of {general.num_pairs:,} in every epoch"
-            reports.setting(f"general: {counted(self.corpus.num_general, 'pair')}, {sample}")
+            reports.setting(f"general: {counted(self.corpus.counts[1], 'pair')}, {sample}")
 
     def _prepared(self, what, options, split):
         sides = (getattr(options, f"{split}_{side}") for side in SIDES)
@@ -280,7 +281,7 @@ class TextOfTraining:
 
         self._hosts.first(align)
         words = read_pharaoh(path, *sides)
-        alignments = TokenAlignments(self.corpus, self._tokenizer, *sides, words)
+        alignments = TokenAlignments(self.corpus.stored, self._tokenizer, *sides, words)
         share = alignments.num_aligned / self.corpus.num_target_tokens
         self._reports.setting(f"alignment: {share:.0%} of the target tokens have a source token")
         return alignments
@@ -294,8 +295,8 @@ class TextOfTraining:
             report = self._reports.setting
             report(f"teachers: asking {count} about {tokens} ...")
             progress = Progress(what="pairs looked at", name="teachers", report=report)
-            soft_targets(teachers, self.corpus, folder, progress=progress)
+            soft_targets(teachers, self.corpus.stored, folder, progress=progress)
         weight, rest = options.teacher_weight, round(1 - options.teacher_weight, 6)
         shares = f"{weight:g} of each is what the teachers expect, {rest:g} the given word"
         self._reports.setting(f"targets: {shares}")
-        return SoftTargets(folder, self.corpus)
+        return SoftTargets(folder, self.corpus.stored)

@@ -1,5 +1,7 @@
 """Two corpora in one: the share of each, a sample for each epoch, and the same batches again."""
 
+import collections
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,8 @@ def corpora(toy, tmp_path):
 
 
 def dataset(domain, general, share=0.5, seed=0, **options):
-    corpus = MixedCorpus(domain, general, share, seed)
+    weight = domain.num_pairs / general.num_pairs * share / (1 - share)
+    corpus = MixedCorpus([domain, general], [1, weight], seed)
     return ParallelDataset.from_prepared(corpus, batch_tokens=200, seed=seed, **options)
 
 
@@ -58,9 +61,7 @@ def test_an_epoch_is_all_of_one_and_a_share_of_the_other(toy, corpora, packed, s
         others = [pair for pair in pairs if pair in sets[1]]
         assert sorted(own) == sorted(sets[0]) and len(own) + len(others) == len(pairs)
         assert (
-            len(others)
-            == data.corpus.num_general
-            == pytest.approx(120 * share / (1 - share), abs=1)
+            len(others) == data.corpus.counts[1] == pytest.approx(120 * share / (1 - share), abs=1)
         )
         counts.append(set(others))
         if share < 0.9:  # There are enough of them.
@@ -74,11 +75,48 @@ def test_an_epoch_is_all_of_one_and_a_share_of_the_other(toy, corpora, packed, s
 def test_every_general_pair_comes_before_any_comes_again(toy, corpora):
     tokenizer, domain, general, _, others = corpora
     data = dataset(domain, general)
-    size = -(-general.num_pairs // data.corpus.num_general)
+    size = -(-general.num_pairs // data.corpus.counts[1])
     seen = [epoch_of(toy, data, tokenizer, epoch) for epoch in range(size)]
     seen = [pair for pairs in seen for pair in pairs if pair in others]
     assert set(seen) == set(others)
     assert max(seen.count(pair) for pair in others) <= 2
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_epoch_has_each_pair_by_the_weight_of_its_corpus(toy, tmp_path, packed):
+    tokenizer = toy.CharacterTokenizer()
+    weights = (1, 3, 0.1, 2.5)
+    texts = [[f"{name}{text}" for text in toy.pairs(120, seed=1)[0]] for name in "abcd"]
+    corpora = [prepare(side, side, tokenizer, tmp_path / str(n)) for n, side in enumerate(texts)]
+    corpus = MixedCorpus(corpora, weights, seed=3)
+    assert corpus.counts == [120, 360, 12, 300]
+    data = ParallelDataset.from_prepared(corpus, batch_tokens=300, packed=packed)
+    seen = collections.Counter()
+    for epoch in range(10):
+        pairs = epoch_of(toy, data, tokenizer, epoch)
+        seen.update(source for source, _ in pairs)
+        if epoch == 2:
+            counts = [sorted(seen[text] for text in side) for side in texts]
+            assert counts[:2] == [[3] * 120, [9] * 120]
+            assert counts[2] == [0] * 84 + [1] * 36
+            assert set(counts[3]) == {7, 8} and sum(counts[3]) == 900
+    assert [{seen[text] for text in side} for side in texts] == [{10}, {30}, {1}, {25}]
+
+
+def test_corpora_of_weight_1_are_one_text(toy, tmp_path):
+    tokenizer = toy.CharacterTokenizer()
+    sides = toy.pairs(120, seed=1)
+    whole = prepare(*sides, tokenizer, tmp_path / "whole")
+    parts = [
+        prepare(*(side[part] for side in sides), tokenizer, tmp_path / str(number))
+        for number, part in enumerate((slice(70), slice(70, None)))
+    ]
+    mixed = MixedCorpus(parts, [1, 1])
+    data = [ParallelDataset.from_prepared(each, batch_tokens=200) for each in (whole, mixed)]
+    for step in range(2 * len(data[0])):
+        (inputs, labels), (others, other_labels) = (each.batch_at(step) for each in data)
+        np.testing.assert_array_equal(labels, other_labels)
+        np.testing.assert_array_equal(inputs["source_ids"], others["source_ids"])
 
 
 def test_batches_are_functions_of_seed_and_step(toy, corpora):
@@ -109,8 +147,8 @@ def test_hosts_share_an_epoch(toy, corpora):
 
 def test_it_is_a_corpus_like_others(corpora):
     _, domain, general, *_ = corpora
-    corpus = MixedCorpus(domain, general, 0.5)
-    assert corpus.num_pairs == 240 and corpus.num_general == 120
+    corpus = MixedCorpus([domain, general], [1, 120 / 430])
+    assert corpus.num_pairs == 240 and corpus.counts == [120, 120]
     for side in ("source", "target"):
         lengths = corpus.lengths(side)
         pairs = corpus.in_epoch(np.arange(corpus.num_pairs), 0)
@@ -119,7 +157,8 @@ def test_it_is_a_corpus_like_others(corpora):
         assert getattr(corpus, f"num_{side}_tokens") == lengths.sum()
         # The batches' positions are planned for the longest of a group, which is not much longer.
         assert corpus.planned_lengths(side).sum() < 1.15 * lengths.sum()
-    assert corpus.folder.name == "domain+general"
+    names = {MixedCorpus([domain, general], [1, weight]).folder.name for weight in (1, 2)}
+    assert len({*names, corpus.folder.name}) == 3 and corpus.folder.parent == domain.folder.parent
     data = ParallelDataset.from_prepared(corpus, batch_tokens=200)
     assert data.num_pairs == 240 and data.pairs_at(3).max() < 550
 
@@ -143,13 +182,12 @@ def test_the_segmentation_is_resampled_as_ever(tmp_path):
 
 def test_what_cannot_be_mixed(toy, corpora, tmp_path):
     _, domain, general, *_ = corpora
-    for share in (0, 1.0):
-        with pytest.raises(ValueError, match=f"above 0 and below 1, but {share} was given"):
-            MixedCorpus(domain, general, share)
+    with pytest.raises(ValueError, match="A weight must be above 0, but 0 was given"):
+        MixedCorpus([domain, general], [1, 0])
     tokenizer = kformer.Tokenizer.train(texts=["half past four"] * 9, vocabulary_size=271)
     other = prepare(["half"], ["past"], tokenizer, tmp_path / "other")
     with pytest.raises(ValueError, match="prepared with another tokenizer"):
-        MixedCorpus(domain, other)
+        MixedCorpus([domain, other], [1, 1])
     general.target_vocabulary_size += 1
     with pytest.raises(ValueError, match="prepared with another tokenizer"):
-        MixedCorpus(domain, general)
+        MixedCorpus([domain, general], [1, 1])

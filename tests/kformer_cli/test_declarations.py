@@ -79,7 +79,6 @@ def test_python_and_the_command_line_have_the_same_defaults():
         ("keep", save_checkpoint, "keep"),
         ("teacher_weight", MaskedCrossentropy, "teacher_weight"),
         ("lora_alpha", kformer.training.enable_lora, "alpha"),
-        ("general_share", kformer.data.MixedCorpus, "share"),
         ("label_smoothing", kformer.training.paper_recipe, "label_smoothing"),
         ("select", kformer.training.BestModel, "measure"),
     ):
