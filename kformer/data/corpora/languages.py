@@ -1,0 +1,131 @@
+"""The scripts of languages, and the language of a text by py3langid."""
+
+import functools
+import re
+import unicodedata
+
+import numpy as np
+
+# Codes of languages by their script. Those with two, such as Serbian, are not here.
+_CODES = {
+    "ARABIC": "ar arz ary fa ps ur ug sd ckb",
+    "ARMENIAN": "hy",
+    "BENGALI": "bn as",
+    "CJK": "zh wuu yue",
+    "CYRILLIC": "ru uk be bg mk mn ky tg tt ba",
+    "DEVANAGARI": "hi mr ne sa gom mai",
+    "ETHIOPIC": "am ti",
+    "GEORGIAN": "ka",
+    "GREEK": "el grc",
+    "GUJARATI": "gu",
+    "HANGUL": "ko",
+    "HEBREW": "he yi",
+    "KANNADA": "kn",
+    "KHMER": "km",
+    "LAO": "lo",
+    "LATIN": "af an br bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl ha hr ht hu id ig "
+    "is it jv la lb lg ln lt lv mg ms mt nb nl nn no oc om pl pt qu ro rw sk sl sn so sq st sv sw "
+    "tl tn tr ts vi wa wo xh yo zu",
+    "MALAYALAM": "ml",
+    "MYANMAR": "my",
+    "ORIYA": "or",
+    "SINHALA": "si",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "THAI": "th",
+    "TIBETAN": "bo dz",
+}
+_SCRIPTS = {code: (script,) for script, codes in _CODES.items() for code in codes.split()}
+_SCRIPTS["ja"] = ("CJK", "HIRAGANA", "KATAKANA")
+# Codes of ISO 639-3, as NLLB's, and of older standards in the place of those of two letters.
+_SAME = dict(
+    pair.split(":")
+    for pair in "arb:ar ben:bn bul:bg ces:cs cmn:zh dan:da deu:de ell:el eng:en est:et fas:fa "
+    "fin:fi fra:fr heb:he hin:hi hrv:hr hun:hu ind:id isl:is ita:it iw:he jpn:ja kor:ko lit:lt "
+    "lvs:lv nb:no nld:nl nob:no pes:fa pol:pl por:pt ron:ro rus:ru slk:sk slv:sl spa:es swe:sv "
+    "tha:th tur:tr ukr:uk vie:vi zho:zh".split()
+)
+# The languages that a text may be in besides the two of its pair.
+_OTHERS = ("en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru", "zh", "ja", "ar")
+# The bytes of a text that are looked at.
+_MOST_BYTES = 400
+
+
+def base_code(code):
+    """Returns the code of a language without its region or script: `"pt_BR"` is `"pt"`."""
+    code = re.split("[-_@]", code.lower())[0]
+    return _SAME.get(code, code)
+
+
+def scripts_of(code):
+    """Returns the names of the scripts of a language, or `()` where it is none alone."""
+    return _SCRIPTS.get(base_code(code), ())
+
+
+class LanguageScores:
+    """How well texts agree with each of some languages, by py3langid's model.
+
+    The same scores as of `py3langid`, for many texts at once.
+
+    Args:
+        codes: iterable of str. The languages besides a dozen others. Those that the model does not
+            know are left out.
+
+    Attributes:
+        languages: list of str, without region and script.
+
+    Call arguments:
+        texts: list of str. Their first 400 bytes are looked at.
+
+    Returns:
+        float32 array `[len(texts), len(languages)]`: logarithms of probabilities but for a constant
+        of the text.
+    """
+
+    def __init__(self, codes):
+        model = _model()
+        codes = dict.fromkeys((*map(base_code, codes), *_OTHERS))
+        self.languages = [code for code in codes if code in model.nb_classes]
+        columns = [model.nb_classes.index(code) for code in self.languages]
+        self._features = np.asarray(model.nb_ptc)[:, columns].astype("float32")
+        self._prior = np.asarray(model.nb_pc)[columns].astype("float32")
+        self._rows = np.asarray(model.tk_row, "int64") << 8
+        self._next = np.frombuffer(model.tk_nextmove, f"u{model.tk_nextmove.itemsize}")
+        self._outputs = np.asarray(model.tk_output, "int64")
+
+    def __call__(self, texts):
+        encoded = [_encoded(text) for text in texts]
+        order = np.argsort([-len(text) for text in encoded], kind="stable")
+        lengths = np.array([len(encoded[i]) for i in order])
+        width = max(lengths, default=0)
+        padded = b"".join(encoded[i].ljust(width, b"\0") for i in order)
+        columns = np.frombuffer(padded, "uint8").reshape(len(texts), width).T.copy()
+        # All texts walk through the automaton together, a byte at a time; the longest come first.
+        counts = len(texts) - np.searchsorted(lengths[::-1], np.arange(width), side="right")
+        states, keys = np.zeros(len(texts), "int64"), [np.zeros(0, "int64")]
+        for column, count in zip(columns, counts, strict=True):
+            states = self._next[self._rows[states[:count]] + column[:count]]
+            outputs = self._outputs[states]
+            rows = np.flatnonzero(outputs >= 0)
+            keys.append(rows * len(self._features) + outputs[rows])
+        keys, repeats = np.unique(np.concatenate(keys), return_counts=True)
+        rows, features = np.divmod(keys, len(self._features))
+        weighted = self._features[features] * np.log1p(repeats, dtype="float32")[:, None]
+        scores = np.tile(self._prior, (len(texts), 1))
+        if len(rows):
+            starts = np.flatnonzero(np.diff(rows, prepend=-1))
+            scores[order[rows[starts]]] += np.add.reduceat(weighted, starts)
+        return scores
+
+
+@functools.cache
+def _model():
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE)
+
+
+def _encoded(text):
+    text = text[:_MOST_BYTES]
+    text = unicodedata.normalize("NFC", text.lower() if text.isupper() else text)
+    return text.encode("utf-8", "surrogatepass")[:_MOST_BYTES]
