@@ -21,6 +21,7 @@ EXTRAS = {
     "interop": ("safetensors",),
     "onnx": ("onnx",),
     "plots": ("matplotlib",),
+    "corpora": ("yaml", "ftfy", "py3langid", "pyarrow", "polib"),
     "documents": ("markdown_it", "polib", "sentencex"),
 }
 

@@ -10,12 +10,18 @@ import pathlib
 from kformer_options.names import in_python
 from kformer_options.wording import counted
 
+# What the first bytes of a compressed file are, and what compressed it.
+COMPRESSIONS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
 # The first bytes of files that hold no UTF-8, and what is said about them.
+_DECOMPRESS = {"gzip": "gunzip", "bzip2": "bunzip2", "xz": "unxz", "zstd": "unzstd"}
 _COMPRESSED = {
-    b"\x1f\x8b": "compressed by gzip: decompress it first (gunzip).",
-    b"BZh": "compressed by bzip2: decompress it first (bunzip2).",
-    b"\xfd7zXZ\x00": "compressed by xz: decompress it first (unxz).",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd: decompress it first (unzstd).",
+    mark: f"compressed by {kind}: decompress it first ({_DECOMPRESS[kind]})."
+    for mark, kind in COMPRESSIONS.items()
 }
 _UTF_16 = "UTF-16, not UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)."
 _NO_LINES = {**_COMPRESSED, b"\xff\xfe": _UTF_16, b"\xfe\xff": _UTF_16}
@@ -32,13 +38,14 @@ def is_path(texts):
     return isinstance(texts, (str, os.PathLike))
 
 
-def check_readable(texts, side, is_document=False):
+def check_readable(texts, side, is_document=False, may_be_compressed=False):
     """Checks that `texts` is a file or an iterable of strings.
 
     Args:
         texts: path of a file, or an iterable of strings.
         side: str. What the texts are, for messages, such as "source".
         is_document: bool, default `False`. Whether it is a document, which may be UTF-16.
+        may_be_compressed: bool, default `False`. Whether `kformer.utils.compressed` reads it.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -67,7 +74,7 @@ def check_readable(texts, side, is_document=False):
         with open(path, "rb") as file:
             start = file.read(6)
         for mark, problem in (_NO_DOCUMENT if is_document else _NO_LINES).items():
-            if start.startswith(mark):
+            if start.startswith(mark) and not (may_be_compressed and mark in COMPRESSIONS):
                 raise ValueError(f"The {side} file '{path}' is {problem}")
 
 
@@ -96,7 +103,8 @@ def count_lines(texts):
         texts: path of a file, or an iterable of strings.
 
     Returns:
-        An int, or `None` for an iterator and a pipe, which can be read only once.
+        An int, or `None` for an iterator and a pipe, which can be read only once, and for a file
+        that is compressed.
     """
     if not is_path(texts):
         return len(texts) if hasattr(texts, "__len__") else None
@@ -104,6 +112,8 @@ def count_lines(texts):
         return None
     count, last = 0, b"\n"
     with open(texts, "rb") as file:
+        if file.peek(6).startswith(tuple(COMPRESSIONS)):
+            return None
         while block := file.read(1 << 20):
             count += block.count(b"\n")
             last = block[-1:]

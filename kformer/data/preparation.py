@@ -57,7 +57,8 @@ def prepare(
     tokens on a side (an empty line, or white space only).
 
     Args:
-        source: path of a UTF-8 text file with one sentence per line, or iterable of str.
+        source: path of a UTF-8 text file with one sentence per line, which may be compressed (gzip,
+            bzip2, xz, zstd), or iterable of str.
         target: the same for the other side, with as many lines.
         tokenizer: `kformer.Tokenizer`, or any object with its `tokenize(texts, side,
             special_tokens)`, `vocabulary_size`, `target_vocabulary_size`, `pad_id`, `start_id` and
@@ -132,7 +133,7 @@ def prepare_cached(source, target, tokenizer, cache_dir, *, max_length=256, **op
     """
     counts = _check_texts(source, target, max_length)
     for texts, side, count in zip((source, target), SIDES, counts, strict=True):
-        if count is None:
+        if count is None and not (is_path(texts) and os.path.isfile(texts)):
             raise ValueError(
                 f"cache_dir needs {describe(texts, side)} twice, but an iterator or a pipe is read "
                 "once; give a list, or a file."
@@ -155,12 +156,12 @@ def _report(sentence, report):
 
 
 def _check_texts(source, target, max_length):
-    """Checks both sides before the long work, and returns their numbers of lines; `None` for
-    iterators and pipes.
+    """Checks both sides before the long work, and returns their numbers of lines, as
+    `count_lines` does.
     """
     check_whole("max_length", max_length, least=2)
     for texts, side in zip((source, target), SIDES, strict=True):
-        check_readable(texts, side)
+        check_readable(texts, side, may_be_compressed=True)
     counts = [count_lines(source), count_lines(target)]
     for texts, side, count in zip((source, target), SIDES, counts, strict=True):
         if count == 0:

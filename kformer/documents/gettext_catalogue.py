@@ -6,7 +6,7 @@ from kformer.documents.format import BOUNDARY, BREAK, Edit, Format, Mark, Segmen
 from kformer.documents.plain_text import PlainText
 from kformer.documents.sentences import language_tag
 from kformer.documents.words import has_letters, split
-from kformer_options.installed import check_extra
+from kformer.utils.gettext import CHARSET, charset, read_catalogue
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 _VALUE = re.compile(
@@ -15,7 +15,6 @@ _VALUE = re.compile(
 _STARTS_ENTRY = re.compile(r"^[ \t]*(?:msgid|msgctxt)[ \t]", re.M)
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>]*)?/?>")
 _VOID = ("br", "img", "hr", "wbr", "input")
-_CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]{2,40})")
 _HEADER = re.compile(r'^[ \t]*msgid[ \t]+""[ \t]*\r?\n(?=[ \t]*msgstr)', re.M)
 _LANGUAGE = re.compile(r'^([ \t]*)"Language:[^"\n]*\\n"', re.M)
 
@@ -45,15 +44,14 @@ class Catalogue(Format):
         return re.fullmatch(rf"{_QUOTED}(?:\r?\n{_QUOTED})*", target) is not None
 
     def encoding(self, content):
-        match = _CHARSET.search(content[:10_000])
-        return match and match[1].decode("ascii")
+        return charset(content)
 
     def encoded(self, text, encoding):
         try:
             return super().encoded(text, encoding)
         except UnicodeEncodeError:
             # The header is the first place with a name of an encoding.
-            return _CHARSET.sub(b"charset=UTF-8", text.encode("utf-8", "surrogateescape"), count=1)
+            return CHARSET.sub(b"charset=UTF-8", text.encode("utf-8", "surrogateescape"), count=1)
 
     def language_edits(self, text, source, target):
         header = _HEADER.search(text)
@@ -64,23 +62,11 @@ class Catalogue(Format):
             yield Edit(*match.span(), f'{match[1]}"Language: {name}\\n"')
 
 
-class _Content(str):
-    """A catalogue whose lines end at "\\n" alone, as those of gettext do."""
-
-    def splitlines(self, keepends=False):
-        return self.split("\n")
-
-
 def _empty_values(text):
     """Yields the slices of the empty values of a catalogue, and the text to translate for each."""
-    check_extra("A PO file", "documents", ("polib",))
+    entries = read_catalogue(text, "The document", "documents")
     import polib
 
-    # polib takes a text that looks like no path for the content of a file.
-    try:
-        entries = polib.pofile(_Content(text + "\n"), check_for_duplicates=False)
-    except (OSError, ValueError, AttributeError, IndexError) as error:
-        raise ValueError(f"The document is not a valid PO file: {error}.") from error
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for entry in entries:
         begin = starts[min(max(entry.linenum - 1, 0), len(starts) - 1)]

@@ -4,6 +4,7 @@ import codecs
 import itertools
 import os
 
+from kformer.utils.compressed import open_binary
 from kformer_options.text_files import check_readable, count_lines, is_path  # noqa: F401
 
 
@@ -21,7 +22,8 @@ def read_chunks(texts, side, chunk_lines):
     order mark at the start of the file. Texts of a list are not changed.
 
     Args:
-        texts: path of a UTF-8 file, or an iterable of strings.
+        texts: path of a UTF-8 file, which may be compressed (`kformer.utils.compressed`), or an
+            iterable of strings.
         side: str. What the texts are, for messages, such as "source".
         chunk_lines: int. The most texts in one list.
 
@@ -37,13 +39,13 @@ def read_chunks(texts, side, chunk_lines):
             yield chunk
         return
     number = 0
-    with open(texts, "rb") as file:
+    with open_binary(texts) as file:
         while raw := list(itertools.islice(file, chunk_lines)):
             if number == 0 and raw[0].startswith(codecs.BOM_UTF8):
                 raw[0] = raw[0][len(codecs.BOM_UTF8) :]
                 if not raw[0]:  # The file holds the mark alone.
                     return
-            yield _decode(raw, texts, side, number)
+            yield decode_lines(raw, describe(texts, side), number)
             number += len(raw)
 
 
@@ -73,7 +75,25 @@ def one_line(text):
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def _decode(raw, path, side, number):
+def proper(text):
+    """Returns a text with U+FFFD for each half of a surrogate pair, which is no character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def decode_lines(raw, name, number):
+    """Returns the texts of lines.
+
+    Args:
+        raw: list of bytes, of which each but the last ends in a newline. Each may be several lines.
+        name: str. What the lines are from, for messages, such as "the source file 'train.en'".
+        number: int. The number of lines before them.
+
+    Returns:
+        A list of str.
+
+    Raises:
+        ValueError: a line is not UTF-8.
+    """
     # One call for the whole chunk is several times faster than one call per line.
     content = b"".join(raw)
     try:
@@ -81,7 +101,7 @@ def _decode(raw, path, side, number):
     except UnicodeDecodeError as error:
         *lines, start = content[: error.start].split(b"\n")
         raise ValueError(
-            f"Line {number + len(lines) + 1} of {describe(path, side)} is not valid UTF-8 "
+            f"Line {number + len(lines) + 1} of {name} is not valid UTF-8 "
             f"(byte 0x{content[error.start]:02x} at position {len(start)}); convert the file "
             "to UTF-8, or remove that line from both sides."
         ) from None

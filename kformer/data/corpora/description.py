@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from kformer.data.corpora import readers, rules
 from kformer.data.corpora.rules import LEVELS, RULES
 from kformer.utils.checks import check_choice, check_number, shown
+from kformer.utils.compressed import check_compression
 from kformer.utils.files import read_bytes
 from kformer_options.field import Path, documented, option, options_of
 from kformer_options.installed import check_extra
@@ -239,6 +240,8 @@ def _corpus(name, entry, clean, folder):
         raise ValueError(f"{where} needs as many files of the target side as of the source side.")
     for path in values.get("files") or ():
         readers.check_format(path, where)
+    for path in (*(values.get("source") or ()), *(values.get("target") or ())):
+        check_compression(path)
     rules.check_packages(values["clean"], where)
     return Corpus(**values)
 

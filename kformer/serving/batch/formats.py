@@ -5,16 +5,17 @@ texts, become the payload of a shard with their translations, and payloads becom
 """
 
 import contextlib
-import gzip
 import io
 import itertools
 import json
 import pathlib
 import shutil
-import zlib
 
 from kformer.translating import streaming
 from kformer.utils.checks import shown
+from kformer.utils.compressed import create_binary, naming_damage, open_binary, plain_name
+from kformer.utils.lines import proper
+from kformer.utils.tables import check_text_type
 from kformer_options.installed import check_extra
 
 # A shard ends after so many bytes of lines, however few lines they are.
@@ -26,7 +27,7 @@ def format_of(path):
 
     Args:
         path: path. `.parquet`; `.jsonl` or `.ndjson`; anything else is lines of text. The last two
-            may be followed by `.gz` or `.zst`.
+            may be followed by `.gz`, `.bz2`, `.xz` or `.zst`.
 
     Returns:
         `TextLines`, `JsonLines` or `Parquet`.
@@ -34,37 +35,15 @@ def format_of(path):
     path = pathlib.Path(path)
     if path.suffix == ".parquet":
         return Parquet
-    name = pathlib.Path(path.stem) if path.suffix in (".gz", ".zst") else path
-    return JsonLines if name.suffix in (".jsonl", ".ndjson") else TextLines
+    return JsonLines if plain_name(path).suffix in (".jsonl", ".ndjson") else TextLines
 
 
 def _pyarrow():
-    check_extra("Parquet or .zst", "cluster", ("pyarrow",))
+    check_extra("Parquet", "cluster", ("pyarrow",))
     import pyarrow
     import pyarrow.parquet
 
     return pyarrow
-
-
-@contextlib.contextmanager
-def naming_damage(path):
-    """Makes the errors of decompressors and Parquet readers one sentence that names the file.
-
-    Args:
-        path: path of the input.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    try:
-        yield
-    except Exception as error:
-        is_of_system = getattr(error, "errno", None) is not None
-        is_damage = isinstance(error, EOFError | OSError | zlib.error) and not is_of_system
-        if not is_damage and not type(error).__module__.startswith("pyarrow"):
-            raise
-        message = f"{path} is damaged, or not what its name says ({error})."
-        raise ValueError(message) from error
 
 
 class TextLines:
@@ -85,12 +64,12 @@ class TextLines:
 
     def count(self):
         """The number of records, int."""
-        with self._open() as file:
+        with open_binary(self.path) as file:
             return sum(1 for _ in file)
 
     def shards(self, most):
         """Yields lists of at most `most` records, which depend on the input alone."""
-        with self._open() as file:
+        with open_binary(self.path) as file:
             shard, size = [], 0
             for line in file:
                 shard.append(line)
@@ -100,16 +79,6 @@ class TextLines:
                     shard, size = [], 0
             if shard:
                 yield shard
-
-    @contextlib.contextmanager
-    def _open(self):
-        with naming_damage(self.path), open(self.path, "rb") as file:
-            if self.path.suffix == ".gz":
-                file = gzip.GzipFile(fileobj=file)
-            elif self.path.suffix == ".zst":
-                file = _pyarrow().CompressedInputStream(file, "zstd")
-                file = io.BufferedReader(file, 1 << 20)
-            yield file
 
     def texts(self, records, first):
         """The text of each record, `None` for one without.
@@ -142,12 +111,7 @@ class TextLines:
             path: path to write to.
             payloads: iterable of binary files, the shards' payloads in order.
         """
-        with contextlib.ExitStack() as stack:
-            out = stack.enter_context(open(path, "wb"))
-            if path.suffix == ".gz":  # No name and time in it: the same bytes each time.
-                out = stack.enter_context(gzip.GzipFile("", "wb", 6, out, mtime=0))
-            elif path.suffix == ".zst":
-                out = stack.enter_context(_pyarrow().CompressedOutputStream(out, "zstd"))
+        with create_binary(path) as out:
             for payload in payloads:
                 shutil.copyfileobj(payload, out, 1 << 20)
 
@@ -200,8 +164,7 @@ class JsonLines(TextLines):
         field, text = self.options.field, value[self.options.field]
         if text is not None and not isinstance(text, str):
             raise ValueError(f"{where} has a field {field!r} that is not a text: {shown(text)}.")
-        # JSON can hold half a surrogate pair, which is not a character.
-        return text and text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text and proper(text)  # JSON can hold half a surrogate pair.
 
     def payload(self, records, results):
         lines = []
@@ -232,13 +195,8 @@ class Parquet(TextLines):
         with self._parquet() as file:
             schema = file.schema_arrow
             self._check_names(schema.names, "column", self.path)
-            field, types = self.options.field, _pyarrow().types
-            kind = schema.field(field).type
-            if types.is_dictionary(kind):
-                kind = kind.value_type
-            is_text = types.is_string(kind) or types.is_large_string(kind)
-            if not (is_text or types.is_string_view(kind)):
-                raise ValueError(f"The column {field!r} of {self.path} holds {kind}, not text.")
+            field = self.options.field
+            check_text_type(schema.field(field).type, field, self.path)
             batches = (batch for batch in file.iter_batches(batch_size=most) if batch.num_rows)
             tables = (_pyarrow().Table.from_batches([batch]) for batch in batches)
             # Without rows the output has the columns, and a translation of each of none.
