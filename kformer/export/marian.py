@@ -37,7 +37,7 @@ def export_marian(translator, path, *, dtype="float32", **options):
         `pathlib.Path` of the folder.
 
     Raises:
-        ValueError: Marian cannot be the model or its tokenizer, or something exists at `path`.
+        ValueError: Marian has no such model or tokenizer, or something exists at `path`.
 
     Example:
 
@@ -111,7 +111,7 @@ def _check_model(model, config):
 
 
 def _check_tokenizer(tokenizer, model):
-    """The numbers of tokens of both sides, without those behind Marian's own."""
+    """The number of tokens of each side, without rows behind the last token that is a piece."""
     first = min(model.pad_id, model.start_id)
     sides = [tokenizer.vocabulary(side) for side in ("source", "target")]
     sizes = []
@@ -121,13 +121,13 @@ def _check_tokenizer(tokenizer, model):
             size -= 1
         sizes.append(size)
     names = [side.pieces[i] for side in sides for i in (tokenizer.end_id, tokenizer.unknown_id)]
-    is_last = min(model.pad_id, model.start_id) >= max(sizes)
-    if not is_last or names != ["</s>", "<unk>"] * 2 or tokenizer.normalization == "identity":
+    if names != ["</s>", "<unk>"] * 2 or tokenizer.normalization == "identity":
         raise ValueError(
-            "Marian has no padding and start token and calls others </s> and <unk>: only a "
-            "tokenizer as Marian has them can be exported to it, such as one that was imported."
+            "Marian has no padding token and no start token, and calls those of end and unknown "
+            "</s> and <unk>: only a tokenizer as Marian has them can be exported to it, such as "
+            "one that was imported."
         )
-    return sizes if not model.get_config()["share_embeddings"] else [max(sizes)] * 2
+    return [max(sizes)] * 2 if model.get_config()["share_embeddings"] else sizes
 
 
 def _tensors(model, config, sizes):
@@ -159,11 +159,10 @@ def _tensors(model, config, sizes):
 def _vocabularies(tokenizer, sizes):
     """The names of the vocabularies of both sides, and the files' contents by name."""
     sides = [tokenizer.vocabulary(side) for side in ("source", "target")]
-    own = [
+    if all(
         model_pieces(side.processor) == side.pieces[:size]
         for side, size in zip(sides, sizes, strict=True)
-    ]
-    if all(own):
+    ):
         names = ["vocab.spm"] * 2
         if sides[0].model != sides[1].model:
             names = ["srcvocab.spm", "trgvocab.spm"]

@@ -11,9 +11,8 @@ def add_adapter(layer, name, kernel, rank, alpha):
     """Adds the matrices A `[D, R]` and B `[R, K]` of a kernel W `[D, K]` to a built layer.
 
     A is random and B zero, so the layer's outputs stay the same until B is trained. Both are
-    float32, whatever the layer's policy. `keras.layers.Dense.enable_lora` is not used: a saved
-    layer would have the sum alone, without A and B, from which a training could not be resumed
-    exactly.
+    float32, whatever the layer's policy. `keras.layers.Dense.enable_lora` is not used, since it
+    saves the sum `W + A B` alone: a training could not be resumed from that exactly.
 
     Args:
         layer: `keras.layers.Layer` with the attributes `seed` and `adapters`, a dict that receives
@@ -37,7 +36,7 @@ def add_adapter(layer, name, kernel, rank, alpha):
 
 
 def adapted(layer, name, inputs, outputs):
-    """The outputs of a linear map with those of its adapter, if it has one.
+    """The outputs of a linear map, with those of its adapter added if it has one.
 
     Args:
         layer: `keras.layers.Layer`.

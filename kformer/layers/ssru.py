@@ -16,7 +16,7 @@ from kformer.layers.masks import both, check_fits
 from kformer.layers.shapes import linear, reshape
 from kformer.utils.backend import while_loop
 
-# Tokens that follow each other one by one; chunks of that many are combined by doubling.
+# The tokens of a chunk are computed one after the other, and chunks are combined by doubling.
 _CHUNK = 8
 
 
@@ -57,6 +57,7 @@ def linear_recurrence(decay, update):
 
 
 def _scan(decay, update):
+    """`linear_recurrence`, without its gradient."""
     rows, length = ops.shape(update)[:2]
     count, size = (length + _CHUNK - 1) // _CHUNK, update.shape[-1]
     padding = [(0, 0), (0, count * _CHUNK - length), (0, 0)]
@@ -76,7 +77,7 @@ def _scan(decay, update):
 
 
 def _doubled(decay, update, count):
-    """The recurrence over `count` chunks: in step i each takes what 2^i chunks before have."""
+    """The recurrence over `count` chunks: in step i each adds what the chunk 2^i before it has."""
 
     def body(state):
         shift, decay, update = state

@@ -436,7 +436,7 @@ def bad_exports(bad):
         (["import", bad.folder / "nowhere", "--output", bad.folder / "x"], "There is nothing at"),
         (
             ["import", bad.folder, "--output", bad.folder / "x"],
-            "has no config.json, so it is not a folder of a published model",
+            "has no config.json, so it is no folder as Hugging Face's library writes it",
         ),
         (["import", RUN, "--output", bad.folder], "There is something at"),
         (

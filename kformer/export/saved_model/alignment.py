@@ -1,14 +1,13 @@
 """The signature of a translator's SavedModel that aligns the words of its translations.
 
-Shape letters: B texts, S source tokens, T target tokens, M source words, N target
-words.
+Shape letters: B texts, S source tokens, T target tokens, M source words, N target words.
 """
 
 import tensorflow as tf
 
-# What separates words, as `str.split` does, and SentencePiece's sign of a space; and what is a word
-# by itself, as `kformer.text.words.split_words` does: Chinese characters and kana, with their
-# combining marks (which the ranges leave out).
+# As in `kformer.text.words.split_words`: what separates words (what `str.split` takes for a space,
+# and SentencePiece's sign of one), and what is a word by itself (a Chinese character or kana, with
+# its combining marks, which the ranges leave out).
 _SPACES = r"[\x{2581}\s\p{Z}\x{85}\x{1c}-\x{1f}]+"
 _ALONE = (
     r"([\x{2E80}-\x{3029}\x{3030}-\x{3098}\x{309B}-\x{312F}\x{3190}-\x{9FFF}"
@@ -111,7 +110,7 @@ def _characters(surfaces):
 
 
 def _spans(strings):
-    """Where strings `[B, K]` begin and end, in bytes, if they stand one after the other."""
+    """Where strings `[B, K]` begin and end, in bytes, when they are joined."""
     lengths = tf.strings.length(strings)
     ends = tf.cumsum(lengths, axis=1)
     return ends - lengths, ends

@@ -1,4 +1,4 @@
-"""The names of the signatures of a translator's SavedModel, and which an export can have."""
+"""The signatures of a translator's SavedModel by their names, and which an export can have."""
 
 from kformer.models import Ensemble
 from kformer.utils.checks import check_choice
@@ -41,8 +41,8 @@ def check_signatures(names, dtype, model, options):
         )
     if options.shortlist and set(names) & set(INPUTS):
         raise ValueError(
-            "A search over a shortlist knows no other token, so it takes no terms and no prefixes: "
-            f"leave the shortlist out, or the signatures {CONSTRAINED} and {PREFIX}."
+            "A search over a shortlist writes no other token, so it takes no terms and no "
+            f"prefixes: leave out the shortlist, or the signatures {CONSTRAINED} and {PREFIX}."
         )
     if DEFAULT_SIGNATURE not in names:
         raise ValueError(

@@ -25,7 +25,7 @@ _STAYS_INSIDE = re.compile(
     "Stateful(StandardNormalV2|TruncatedNormal|Uniform|UniformInt)|RngReadAndSkip|"
     "StatelessRandomGetAlg|TensorArray[A-Za-z]*V3"
 )
-# What TensorFlow's own functions that save and restore variables have, beside ops that compute.
+# Ops that only TensorFlow's own functions for saving and restoring variables may have.
 _OF_THE_SAVER = frozenset(["MergeV2Checkpoints", "RestoreV2", "SaveV2"])
 
 
@@ -54,8 +54,8 @@ def check_graph(content, folder):
         of_the_saver = _functions_of_the_saver(graph, functions)
         for name, nodes in ((None, graph.graph_def.node), *functions.items()):
             for op in {node.op for node in nodes} - functions.keys():
-                is_fine = computes(op) or (op in _OF_THE_SAVER and name in of_the_saver)
-                if not is_fine:
+                is_allowed = computes(op) or (op in _OF_THE_SAVER and name in of_the_saver)
+                if not is_allowed:
                     raise UntrustedModelError(
                         f"The graph of {folder} has the op {op}, with which a model may do more "
                         "than translate, such as read or write files: if you trust who made it, "

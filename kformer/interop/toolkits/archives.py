@@ -19,7 +19,7 @@ _MOST_MEMBERS = 1000
 _MOST_RATIO = 20
 _FREE_BYTES = 16 << 20
 _CHUNK = 1 << 20
-# Of the list of an archive's members, each of which has at least 46 bytes.
+# The list of an archive's members takes at least 46 bytes for each.
 _MOST_LIST_BYTES = 2 << 20
 _ENDINGS = (".zip", ".argosmodel")
 
@@ -28,17 +28,17 @@ _ENDINGS = (".zip", ".argosmodel")
 def unpacked(path):
     """Unpacks an archive into a temporary folder, which is removed at the end.
 
+    Messages of errors inside the context name the archive in place of the folder.
+
     Args:
         path: path of a model.
 
     Yields:
-        `pathlib.Path`: of the folder in the archive that holds the files; of another file or of a
-        folder its own.
+        `pathlib.Path` of the folder with the archive's files; `path` itself if it is no archive.
 
     Raises:
-        ValueError: the archive is damaged, is larger than a model, or names files outside of
-            itself. In the messages of errors inside the context the folder is called by the name of
-            the archive.
+        ValueError: the archive is damaged, is larger than a model, or has a member that leads out
+            of it.
     """
     path = pathlib.Path(path)
     if path.suffix.lower() not in _ENDINGS or not path.is_file():
@@ -74,7 +74,7 @@ def _unpack(path, folder):
 
 @contextlib.contextmanager
 def reading_archive(path):
-    """Makes a ValueError of what a damaged zip raises.
+    """A context in which every error of a damaged zip becomes a ValueError.
 
     Args:
         path: path of the zip, for the message.
@@ -94,14 +94,14 @@ def reading_archive(path):
 
 @contextlib.contextmanager
 def open_zip(path):
-    """A zip file whose list of members is short: the list is read whole, and takes some ten times
+    """Opens a zip file, unless its list of members is too long: once read, it takes some ten times
     its bytes of memory.
 
     Args:
         path: path.
 
-    Returns:
-        Context manager of a `zipfile.ZipFile`, open for reading.
+    Yields:
+        `zipfile.ZipFile`, open for reading.
 
     Raises:
         ValueError: the list is too long.
@@ -113,13 +113,15 @@ def open_zip(path):
         except (struct.error, OSError, OverflowError) as error:
             raise zipfile.BadZipFile(str(error)) from None
         if size > _MOST_LIST_BYTES:
-            raise ValueError(f"{path} has a list of members of {size:,} bytes, which is too long.")
+            raise ValueError(
+                f"{path} has a list of members of {size:,} bytes: it is no archive of a model."
+            )
         with zipfile.ZipFile(file) as archive:
             yield archive
 
 
 def _list_size(file):
-    """The bytes of the list at the end of a zip file, as its last record gives them."""
+    """The size of the list at the end of a zip file, in bytes, as its last record states it."""
     file.seek(max(file.seek(0, io.SEEK_END) - 2**16 - 100, 0))
     tail = file.read()
     end = tail.rfind(b"PK\5\6")
@@ -158,7 +160,7 @@ def decompressed(path):
         path: `pathlib.Path`.
 
     Yields:
-        `pathlib.Path` of the plain file; of another file its own.
+        `pathlib.Path` of the decompressed file; `path` itself if its name ends otherwise.
 
     Raises:
         ValueError: the file is damaged, or holds more than a model's file does.
@@ -176,7 +178,7 @@ def decompressed(path):
 
 
 def read_gzip(path):
-    """The content of a compressed file, bytes.
+    """The content of a file that gzip compressed, bytes.
 
     Raises:
         ValueError: the file is damaged, or holds more than a model's file does.

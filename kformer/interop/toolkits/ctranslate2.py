@@ -1,8 +1,9 @@
 """Reads CTranslate2's folders of translation models, also inside an Argos package.
 
-CTranslate2 stores queries, keys and values as one matrix, positions as a table (here known as the
-formula that made it, if one did), and what its norms add to the variance in `config.json`, with
-1e-5 for nothing."""
+CTranslate2 stores queries, keys and values as one matrix. It stores positions as a table; where a
+formula made the table, it is computed here. `config.json` has what norms add to the variance;
+without it this is 1e-5.
+"""
 
 import contextlib
 import functools
@@ -40,7 +41,7 @@ _PADDING = ("<blank>", "<pad>")
 _EPSILON = 1e-5
 # The positions that the engine reads of a source by default.
 _MAX_LENGTH = 1024
-# Of the bias of a token that is in no vocabulary: its probability is 0, and float16 has it.
+# The bias of a token that is in no vocabulary. It makes its probability 0, and fits in float16.
 _NEVER = -1e4
 # Settings that change nothing, or that are read from shapes.
 _IGNORED = re.compile(
@@ -56,7 +57,7 @@ _LANGUAGE = re.compile(r"__(.+)__|([a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2})")
 _TAG = re.compile(r"(?s)>>(.+)<<")
 _BOTH = {"source": ["source_prefix"], "target": ["target_prefix"]}
 _TAGS = {"source": [], "target": ["source_prefix"]}
-# `translate_batch`.
+# The defaults of the engine's `translate_batch`.
 _SEARCH = {
     **{"mode": "huggingface", "beam_size": 2, "length_penalty": 1.0, "early_stopping": True},
     **{"forced_end": False, "min_length": 1, "max_length": 255, "length_ratio": 255.0},
@@ -86,7 +87,7 @@ def read(path, options):
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is damaged, or the model is one that kformer cannot be.
+        ValueError: a file is damaged, or kformer has no such model.
     """
     folder = _folder(path)
     if folder is None:
@@ -98,14 +99,14 @@ def read(path, options):
             "kformer reads Transformers for translation (TransformerSpec)."
         )
     config = _read_json(folder, "config.json") or {}
-    own = None if any(_choices(options)) else _read_json(folder, _OWN)
+    metadata = None if any(_choices(options)) else _read_json(folder, _OWN)
     argos = None if path == folder else _read_json(path, _ARGOS)
-    tokens = _Tokens(folder, config, variables, own is not None)
+    tokens = _Tokens(folder, config, variables, metadata is not None)
     weights = _Weights(variables, tokens, folder)
     arguments = weights.arguments(config, options)
     remarks = list(tokens.remarks)
-    if own is not None:
-        tokenizer, search = _own(folder, own, arguments)
+    if metadata is not None:
+        tokenizer, search = _read_metadata(folder, metadata, arguments)
     else:
         tokenizer = _tokenizer(tokens, [folder, path] if path.is_dir() else [folder], options)
         forbidden = tuple({tokens.ids["pad"], tokens.ids["start"]} - {tokens.ids["end"]})
@@ -119,7 +120,7 @@ def read(path, options):
     arguments |= {
         f"{name}_id": getattr(tokenizer, f"{name}_id") for name in ("pad", "start", "end")
     }
-    if own is not None:  # Another token than the tokenizer's may start.
+    if metadata is not None:  # Another token than the tokenizer's may start.
         arguments["start_id"] = tokens.find(config.get("decoder_start_token"), 1)
     search["max_length"] = max(1, min(search["max_length"], arguments["max_length"] - 1))
     table = TensorTable(weights.table, variables.num_bytes)
@@ -150,11 +151,11 @@ def _choices(options):
 
 
 class _Tokens:
-    """The vocabularies of a folder, and which ids are the signs of the model.
+    """The vocabularies of a folder, and the ids of the model's special tokens.
 
-    kformer has one id of each sign on both sides. So the unknown token, which is the last one of
-    each side in some vocabularies, changes places with another, and a model without a padding token
-    gets one more row, which is also where it starts if it starts from zeros.
+    In kformer a special token has one id on both sides. So the unknown token, which is the last one
+    of each side in some vocabularies, takes the id of another token. A model without a padding
+    token gets one more row, from which it also starts if it starts from zeros.
 
     Attributes:
         lists: list of two lists of str, source and target: every token by its id.
@@ -226,7 +227,7 @@ class _Tokens:
         here, there = (target, source) if side else (source, target)
         if there >= len(self.lists[side]):
             raise ValueError(
-                f"{self.folder} gives {shown(unknown)} two ids, which kformer has not."
+                f"{self.folder} gives {shown(unknown)} another id on each side, unlike kformer."
             )
         for values in (self.lists[side], self.orders[side]):
             values[here], values[there] = values[there], values[here]
@@ -281,18 +282,19 @@ def _tokenizer(tokens, folders, options):
     if files.file_beside(folders, ["bpe.model"]) and not any(_choices(options)):
         raise ValueError(
             f"{folders[-1]} has codes of subword-nmt (bpe.model), which kformer does not apply: "
-            f"import with {named('pretokenized')}, and give texts that it cut."
+            f"import with {named('pretokenized')}, and give texts as `subword-nmt apply-bpe` "
+            "splits them."
         )
     source, target = tokens.lists
     languages, places = {}, None
     for pattern, its_places in ((_LANGUAGE, _BOTH), (_TAG, _TAGS)):
-        found = {
+        codes = {
             match[1] or match[match.lastindex]: i
             for i, token in enumerate(source)
             if (match := pattern.fullmatch(token)) and token in target
         }
-        if len(found) > 1:
-            languages, places = found, its_places
+        if len(codes) > 1:
+            languages, places = codes, its_places
             break
     if places is _BOTH and any(target[i] != source[i] for i in languages.values()):
         raise ValueError(f"{tokens.folder} gives its languages other ids on each side.")
@@ -332,8 +334,8 @@ def _tokenizer(tokens, folders, options):
     return tokenizer
 
 
-def _own(folder, metadata, arguments):
-    """Tokenizer and search of a folder that kformer wrote."""
+def _read_metadata(folder, metadata, arguments):
+    """Tokenizer and search of a folder that kformer wrote; it limits the arguments' length."""
     try:
         tokenizer = Tokenizer.load(folder / "tokenizer")
     except (KeyError, TypeError, AttributeError) as error:
@@ -463,7 +465,7 @@ class _Weights:
 
     def _count(self, side):
         pattern = re.compile(rf"{side}/layer_([0-9]{{1,6}})/")
-        numbers = {int(found[1]) for name in self._all_names() if (found := pattern.match(name))}
+        numbers = {int(match[1]) for name in self._all_names() if (match := pattern.match(name))}
         if numbers != set(range(len(numbers))) or not 0 < len(numbers) <= MOST_LAYERS:
             raise ValueError(f"{self.folder} has {len(numbers)} layers in its {side}.")
         return len(numbers)
@@ -664,7 +666,10 @@ class _Weights:
         variables = self.variables
         for side, number in zip(("encoder", "decoder"), heads, strict=True):
             if not self._rotary_dims.get(side, set()) <= {0, rows // number}:
-                raise ValueError(f"{self.folder} rotates a part of each head in its {side}.")
+                raise ValueError(
+                    f"{self.folder} rotates a part of each head in its {side}; kformer's models "
+                    "rotate whole heads."
+                )
         for name in variables.unused():
             if _IGNORED.fullmatch(name):
                 continue

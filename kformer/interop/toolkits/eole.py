@@ -1,7 +1,8 @@
 """Reads the models of eole: a folder with weights in safetensors, `config.json` and `vocab.json`.
 
 eole goes on from OpenNMT-py, so its tensors get the names that OpenNMT-py has. What a
-configuration leaves out is eole's default (of version 0.6: norms add 1e-5)."""
+configuration leaves out is eole's default (of version 0.6: norms add 1e-5).
+"""
 
 import contextlib
 import re
@@ -71,7 +72,7 @@ def read(path, options):
     Raises:
         FileNotFoundError: a file is missing.
         ImportError: safetensors is not installed.
-        ValueError: a file is damaged, or the model is one that kformer cannot be.
+        ValueError: a file is damaged, or kformer has no such model.
     """
     file = path / _FIRST
     settings = _settings(read_settings(path / _CONFIG, _REMEDY), path)
@@ -126,9 +127,8 @@ def _settings(config, path):
                     f"{path} has {name}={shown(value)}, an architecture that is not imported from "
                     "eole's files."
                 )
-    for name, allowed in (("encoder_type", "transformer"), ("decoder_type", "transformer")):
-        kind = sides[name == "decoder_type"].get(name, "transformer")
-        check_choice(f"{name} of {path}", kind, (allowed,))
+    for name, side in zip(("encoder_type", "decoder_type"), sides, strict=False):
+        check_choice(f"{name} of {path}", side.get(name, "transformer"), ("transformer",))
     kind = values.get("position_encoding_type", "SinusoidalInterleaved")
     check_choice(
         f"position_encoding_type of {path}", kind, ("SinusoidalInterleaved", "SinusoidalConcat")

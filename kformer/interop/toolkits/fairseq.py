@@ -88,7 +88,7 @@ def read(path, options):
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is damaged, or the model is one that kformer cannot be.
+        ValueError: a file is damaged, or kformer has no such model.
     """
     file = _file(path)
     content = read_torch(file)
@@ -188,19 +188,20 @@ def _tensors(model, file):
             continue
         if name.startswith("models."):
             raise ValueError(
-                f"{file} has one model for each pair of languages, and kformer has one."
+                f"{file} has a model of its own for each pair of languages, which kformer does not "
+                "read."
             )
         side, _, end = name.partition(".")
-        # Names before 2018 and 2019.
-        if found := re.fullmatch(r"(layers\.[0-9]+)\.layer_norms\.([0-2])\.(\w+)", end):
+        # Names that fairseq had until 2018 and 2019.
+        if match := re.fullmatch(r"(layers\.[0-9]+)\.layer_norms\.([0-2])\.(\w+)", end):
             norms = _NORMS.get(side, ())
-            if int(found[2]) < len(norms):
-                name = f"{side}.{found[1]}.{norms[int(found[2])]}.{found[3]}"
-        if found := re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name):
+            if int(match[2]) < len(norms):
+                name = f"{side}.{match[1]}.{norms[int(match[2])]}.{match[3]}"
+        if match := re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name):
             size = (*tensor.shape, 0)[0] // 3
             for index, projection in enumerate(("q_proj", "k_proj", "v_proj")):
                 rows = slice(index * size, (index + 1) * size)
-                add(f"model.{found[1]}.{projection}.{found[2]}", tensor, rows)
+                add(f"model.{match[1]}.{projection}.{match[2]}", tensor, rows)
         elif name in _OUTPUTS:
             add("lm_head.weight", tensor)
         else:
@@ -209,7 +210,9 @@ def _tensors(model, file):
 
 
 def _arguments(tensors, settings, options, file):
-    """The arguments of `Transformer` but for the special ids; it changes tables among `tensors`."""
+    """The arguments of `Transformer`, but for the special ids. A table that is shared or cut is
+    changed among `tensors`.
+    """
     shapes = {name: shape for name, (shape, _) in tensors.items()}
     inner = {side: f"model.{side}.layers.0.fc1.weight" for side in _TABLES}
     for name in (*_TABLES.values(), *inner.values()):
@@ -322,7 +325,7 @@ def _tokenizer(file, settings, arguments, options):
                 f"of this model by {named(f'{side}_vocabulary')}."
             )
         vocabularies.append(tokens)
-    _name_codes(folders, options)
+    _refuse_subword_nmt(folders, options)
     ids = {code: vocabularies[0].index(_language_token(settings, code)) for code in languages}
     controls = (*_IDS.values(), 0, *ids.values())
     tokenizer = make_tokenizer(
@@ -355,8 +358,9 @@ def _dictionary_path(side, settings, languages, folders, options):
 
 
 def _dictionary(path):
-    """The tokens of lines of token and count. One that has the mark for it replaces an earlier one,
-    whose row is then no token's."""
+    """The tokens of a dictionary, whose lines are a token and its count. A token with the mark
+    `#fairseq:overwrite` replaces an earlier one, whose row is then no token's.
+    """
     tokens, seen = [], dict.fromkeys(_SPECIAL)
     for number, line in enumerate(read_lines(path), 1):
         token, _, count = line.removesuffix(_OVERWRITE).rpartition(" ")
@@ -414,7 +418,7 @@ def _language_places(settings, file):
 
 
 def _for_languages(tokenizer, options, settings, file):
-    """The tokenizer with its languages; a choice that is missing is an error."""
+    """The tokenizer for the chosen languages; a model of several needs a choice."""
     codes = {"source": options.source_language, "target": options.target_language}
     if not tokenizer.languages:
         for side, code in codes.items():
@@ -441,8 +445,8 @@ def _for_languages(tokenizer, options, settings, file):
     return tokenizer
 
 
-def _name_codes(folders, options):
-    """Names what cut the texts, where it is not SentencePiece."""
+def _refuse_subword_nmt(folders, options):
+    """Refuses a folder whose texts subword-nmt splits, and not SentencePiece."""
     has_models = options.source_model or file_beside(folders, _MODELS["source"])
     if options.pretokenized or has_models:
         return
@@ -450,6 +454,6 @@ def _name_codes(folders, options):
     if names:
         raise ValueError(
             f"{folders[0]} has codes of subword-nmt ({names[0]}), which kformer does not apply: "
-            f"import with {named('pretokenized')}, and give texts as `subword-nmt apply-bpe` cuts "
-            "them."
+            f"import with {named('pretokenized')}, and give texts as `subword-nmt apply-bpe` "
+            "splits them."
         )

@@ -1,5 +1,5 @@
-"""Files beside a toolkit's model: lists of tokens, SentencePiece models, YAML; and the tokenizer
-that they make."""
+"""Reads the files beside a toolkit's model (lists of tokens, SentencePiece models, YAML), and makes
+its tokenizer of them."""
 
 import pathlib
 
@@ -24,12 +24,12 @@ _WORD_MODEL = 3
 
 
 def file_beside(folders, names):
-    """The first of several files that exists, or `None`. Links that lead out of their folder are
-    not followed.
+    """The first of several files that exists, `pathlib.Path`, or `None`. Links that lead out of
+    their folder are left out.
 
     Args:
         folders: sequence of `pathlib.Path`.
-        names: sequence of str. Plain names of files.
+        names: sequence of str. Names of files, without folders.
     """
     for folder in folders:
         for name in names:
@@ -65,7 +65,7 @@ def read_lines(path):
 
 
 def read_model(path):
-    """The bytes of a SentencePiece model, with rounded scores, which add up exactly.
+    """The bytes of a SentencePiece model, whose scores are rounded so that their sums are exact.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -89,7 +89,8 @@ def read_yaml(path):
 
 
 def parse_yaml(content, path, *, typed=True):
-    """The mapping in YAML, dict. Nothing in it can run code or be repeated.
+    """The mapping in YAML, dict. Nothing in it can run code. Aliases are refused, since a small
+    file with them may become a huge object.
 
     Args:
         content: bytes or str.
@@ -189,8 +190,8 @@ def models_beside(options, folders, names):
     if missing := [side for side, path in paths.items() if path is None]:
         side = missing[0]
         raise FileNotFoundError(
-            f"{folders[0]} has no SentencePiece model of the {side} ({names[side][0]}), which cuts "
-            f"its texts: give it by {named(f'{side}_model')}, or {named('pretokenized')} for texts "
-            "that are tokens with spaces between them."
+            f"{folders[0]} has no SentencePiece model of the {side} ({names[side][0]}), which "
+            f"splits its texts: give it by {named(f'{side}_model')}, or {named('pretokenized')} "
+            "for texts that are tokens with spaces between them."
         )
     return tuple(read_model(paths[side]) for side in ("source", "target"))

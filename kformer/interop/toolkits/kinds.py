@@ -1,5 +1,4 @@
-"""What a path holds, seen from its files: which toolkit's model, or what else; and the translator
-that is made of a toolkit's model."""
+"""Finds out whose model a path holds, and makes a translator of it; names what is no such model."""
 
 import importlib
 import json
@@ -17,7 +16,7 @@ from kformer_options.names import command_line_names
 
 # The modules of this package that read a toolkit's files, in the order in which they are asked.
 _READERS = (
-    "marian",  # one a line
+    "marian",
     "fairseq",
     "opennmt_py",
     "opennmt_tf",
@@ -41,11 +40,11 @@ def find_reader(path):
     return None
 
 
-def make_translator(read, path, name, dtype, report):
+def make_translator(toolkit_model, path, name, dtype, report):
     """The translator of a model that a toolkit's reader returned.
 
     Args:
-        read: `ToolkitModel`.
+        toolkit_model: `ToolkitModel`.
         path: path of its files, for messages.
         name: str. What the run's metadata call the model.
         dtype: str. The dtype of the weights.
@@ -57,23 +56,23 @@ def make_translator(read, path, name, dtype, report):
     Raises:
         ValueError: the parts do not fit together.
     """
-    where, tokenizer = str(path), read.tokenizer
+    where, weights = str(path), toolkit_model.weights
     try:
-        with command_line_names(False):  # They are settings of the files.
-            config = TransformerConfig.of(read.arguments)
-            check_sizes(config.to_dict(), read.weights, where, _SETTINGS)
-            model = Transformer(**read.arguments, dtype=dtype)
-            search = {"max_length": max(1, model.max_length - 1), **read.search}
+        with command_line_names(False):  # What is wrong stands in the files, not in an option.
+            config = TransformerConfig.of(toolkit_model.arguments)
+            check_sizes(config.to_dict(), weights, where, _SETTINGS)
+            model = Transformer(**toolkit_model.arguments, dtype=dtype)
+            search = {"max_length": max(1, model.max_length - 1), **toolkit_model.search}
             options = SearchOptions(**search)
             check_options(model, options)
     except ValueError as error:
         message = str(error)
         raise ValueError(message if message.startswith(where) else f"{where}: {error}") from None
-    load_weights(model, read.weights, where, _SETTINGS)
-    for remark in read.remarks if report is not None else ():
+    load_weights(model, weights, where, _SETTINGS)
+    for remark in toolkit_model.remarks if report is not None else ():
         report(remark)
-    about = {"model_type": read.toolkit, "name": name}
-    return Translator(model, tokenizer, options, {"imported": about})
+    origin = {"model_type": toolkit_model.toolkit, "name": name}
+    return Translator(model, toolkit_model.tokenizer, options, {"imported": origin})
 
 
 def refuse_other(path):
@@ -95,8 +94,9 @@ def refuse_other(path):
         raise ValueError(f"{path} is {kind}")
     if not (path / "config.json").is_file():
         raise FileNotFoundError(
-            f"{path} has no config.json, so it is not a folder of a published model, and none of "
-            "another toolkit that kformer reads (Marian, OpenNMT, fairseq, CTranslate2)."
+            f"{path} has no config.json, so it is no folder as Hugging Face's library writes it, "
+            "and no model of another toolkit that kformer reads (Marian, OpenNMT, eole, fairseq, "
+            "CTranslate2)."
             if path.is_dir()
             else f"{path} is no model that kformer knows: give the file of another toolkit's "
             "model, or the folder of a downloaded one."
@@ -104,7 +104,7 @@ def refuse_other(path):
 
 
 def _kind_of_folder(folder):
-    """What a folder is that is known and not imported, and the way that exists; or `None`."""
+    """What a folder is that cannot be imported, and what to do instead; `None` if unknown."""
     names = {path.name for path in folder.iterdir()}
     if "config.json" in names:
         try:
@@ -124,43 +124,43 @@ def _kind_of_folder(folder):
             "it was made from."
         )
     if any(name.startswith("params.") for name in names) and {"config", "version"} & names:
-        return f"a Sockeye model, {_NO_WAY}"
+        return f"a Sockeye model, {_NOT_READ}"
     if "config.yaml" in names and any(name.endswith(".ckpt") for name in names):
-        return f"a Joey NMT model, {_NO_WAY}"
+        return f"a Joey NMT model, {_NOT_READ}"
     if {"hparams.json", "flags.txt", "flags_t2t.txt"} & names or any(
         name.startswith("model.ckpt-") and name.endswith(".index") for name in names
     ):
-        return f"a tensor2tensor checkpoint, or of a toolkit like it, {_NO_WAY}"
+        return f"a checkpoint of tensor2tensor or of a toolkit like it, {_NOT_READ}"
     if next(folder.glob("*.pt"), None) or next(folder.glob("*.pth"), None):
-        return f"a folder of PyTorch files of no toolkit that kformer reads: {_PYTORCH_WAY}"
+        return f"a folder of PyTorch files of no toolkit that kformer reads: {_PYTORCH_REMEDY}"
     if next(folder.glob("*.keras"), None) or next(folder.glob("*.h5"), None):
-        return f"a folder of Keras files. {_KERAS_WAY}"
+        return f"a folder of Keras files: {_KERAS_REMEDY}"
     return None
 
 
-_NO_WAY = (
+_NOT_READ = (
     "which kformer does not read. Its translations can teach a new model: translate a large text "
     "with it, and give both to `kformer train`."
 )
-_PYTORCH_WAY = (
+_PYTORCH_REMEDY = (
     "it reads fairseq's and OpenNMT-py's, each with its vocabularies, and folders as Hugging "
     "Face's library and eole write them."
 )
-_KERAS_WAY = (
-    "`keras.saving.load_model` reads them, and kformer its own runs: their layers have no names "
-    "that kformer knows."
+_KERAS_REMEDY = (
+    "kformer reads its own runs alone, since it knows no names of other layers; Keras reads it by "
+    "`keras.saving.load_model`."
 )
 
 
 def _kind_of_file(path):
-    """What a file is that is known and not imported, and the way that exists; or `None`."""
+    """What a file is that cannot be imported, and what to do instead; `None` if unknown."""
     with open(path, "rb") as file:
         start = file.read(512)
     ending = path.suffix.lower()
     if ending == ".keras" or start.startswith(b"\x89HDF\r\n"):
-        return f"a Keras file. {_KERAS_WAY}"
+        return f"a Keras file: {_KERAS_REMEDY}"
     if ending in (".pt", ".pth", ".ckpt", ".bin") and start.startswith((b"PK\3\4", b"\x80")):
-        return f"a PyTorch file of no toolkit that kformer reads: {_PYTORCH_WAY}"
+        return f"a PyTorch file of no toolkit that kformer reads: {_PYTORCH_REMEDY}"
     if ending == ".npz":
         return (
             "an archive of NumPy arrays without the settings special:model.yml, so not of Marian "

@@ -1,9 +1,10 @@
 """Reads Marian's models: `.npz` and `.bin` with their vocabularies, the folders and zips of
 OPUS-MT, and the folders of Firefox's models.
 
-Marian's positions are tensor2tensor's (`sinusoidal_fairseq`), its norms have an epsilon of 1e-6,
-and its decoder begins with a vector of zeros, which is a row of zeros here: the row of the padding
-and start token, which no vocabulary of Marian's has."""
+Marian's positions are tensor2tensor's (`sinusoidal_fairseq`), and its norms have an epsilon of
+1e-6. Its decoder begins with a vector of zeros. Here that is the row of the padding and start
+token, which Marian's vocabularies do not have.
+"""
 
 import contextlib
 import pathlib
@@ -29,7 +30,7 @@ _MOST_FILES = 1000
 _BEAM_SIZE, _NORMALIZE, _LENGTH_FACTOR = 12, 0.0, 3.0
 # A decoder of Marian's reads and writes up to 1000 tokens.
 _MAX_LENGTH = 1000
-# Of the bias of tokens that are in no vocabulary: their probability is 0, and float16 has it.
+# The bias of tokens that are in no vocabulary. It makes their probability 0, and fits in float16.
 _NEVER = -1e4
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 # The last version whose gelu is approximated by swish, and the first one whose norms before
@@ -58,7 +59,7 @@ _SETTINGS = {
     "right-left": (False,),
     "input-types": ([], ["sequence"], ["sequence", "sequence"]),
 }
-# The byte of a new line, which Marian does not write either.
+# The piece of a line break, which Marian does not write either.
 _NEW_LINE = "<0x0A>"
 _TAG = re.compile(r"(?s)>>.*<<")
 _TAG_PLACES = {"source": [], "target": ["source_prefix"]}
@@ -84,7 +85,7 @@ def read(path, options):
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is damaged, or the model is one that kformer cannot be.
+        ValueError: a file is damaged, or kformer has no such model.
     """
     folder = path if path.is_dir() else path.parent
     decoder = _decoder_settings(folder)
@@ -105,7 +106,7 @@ def read(path, options):
     if shortlists := sorted(each.name for each in folder.glob("lex*.bin*")):
         remarks.append(f"The shortlist {shortlists[0]} is not read: all tokens are computed.")
     special = {f"{name}_id": getattr(tokenizer, f"{name}_id") for name in ("pad", "start", "end")}
-    # The rows without a token of Marian's are never written, and neither is the unknown token.
+    # Never written are the rows behind Marian's vocabulary, and the unknown token.
     search = _search(decoder, remarks)
     forbidden = {*range(sizes[1], max(sizes) + 1)}
     if decoder.get("allow-unk") is not True:
@@ -114,9 +115,8 @@ def read(path, options):
     if decoder.get("allow-special") is not True and _NEW_LINE in pieces:
         forbidden.add(pieces.index(_NEW_LINE))
     search["forbidden_ids"] = tuple(sorted(forbidden))
-    return ToolkitModel(
-        *("Marian", {**arguments, **special}, table, tokenizer, search, tuple(remarks))
-    )
+    arguments |= special
+    return ToolkitModel("Marian", arguments, table, tokenizer, search, tuple(remarks))
 
 
 # ---- which file ----
@@ -150,7 +150,7 @@ def _model_of(folder, decoder, remarks):
     models = _models(folder)
     if not models:
         raise FileNotFoundError(f"{folder} has no model of Marian's: neither .npz nor .bin.")
-    # The first has all bits of the weights.
+    # An .npz has all bits of the weights.
     best = [path for path in models if path.suffix == ".npz"] or models
     if len(best) > 1:
         raise ValueError(
@@ -209,8 +209,8 @@ class _Settings:
             names = [str(each).lower() if type(each) in (bool, int) else each for each in allowed]
             if value not in names:
                 raise ValueError(
-                    f"{self.where} has {name}: {shown(value)}, which kformer does not have; Marian "
-                    "can translate a text with it, from which a new model learns."
+                    f"{self.where} has {name}: {shown(value)}, which kformer does not have: "
+                    "translate a text with Marian, and train a new model on it."
                 )
 
 
@@ -276,13 +276,15 @@ def _recurrence(settings):
 
 
 def _check_version(settings, remarks):
-    """What keys and values a norm before self-attention reaches is a matter of the version."""
+    """Checks that norms before self-attention reach its keys and values: this depends on the
+    version.
+    """
     version = settings.text("version")
     if settings.version() < _PRE_NORM:
         raise ValueError(
             f"{settings.where} has norms before its sub-layers and the version "
             f"{shown(version or 'none')}: before Marian 1.12 such norms did not reach the keys and "
-            "values of self-attention, which kformer does not have."
+            "values of self-attention, and in kformer they do."
         )
     if settings.text("transformer-decoder-autoreg") == "rnn":
         return
@@ -431,16 +433,16 @@ class _Weights:
 
     def finished(self):
         """The dict of `TensorTable`; ValueError if a tensor of Marian's is in no layer."""
-        rest = sorted(
+        unused = sorted(
             name
             for name in self.tensors.keys() - self._used
             if not name.startswith("special:") and not name.endswith("_QuantMultA")
         )
-        if rest:
-            more = f" and {len(rest) - 1} more" if len(rest) > 1 else ""
+        if unused:
+            more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
             raise ValueError(
-                f"{self.where} has the tensor {shown(rest[0])}{more}, which kformer's model of its "
-                "settings does not have."
+                f"{self.where} has the tensor {shown(unused[0])}{more}, for which a model of its "
+                "settings has no layer."
             )
         return self._table
 
@@ -497,10 +499,13 @@ def layer_tensors(arguments):
 def _tokenizer(folder, decoder, sizes, options):
     """The tokenizer with Marian's ids, and one more for padding and start."""
     paths = _vocabulary_paths(folder, decoder, options)
-    cuts = [_is_model(path) for path in paths]
-    if cuts[0] != cuts[1]:
-        raise ValueError(f"{paths[0]} is a SentencePiece model and {paths[1]} is not, or reversed.")
-    if cuts[0]:
+    are_models = [_is_model(path) for path in paths]
+    if are_models[0] != are_models[1]:
+        raise ValueError(
+            f"One of {paths[0]} and {paths[1]} is a SentencePiece model and the other is not: give "
+            "two files of one kind."
+        )
+    if are_models[0]:
         models = [_model_bytes(path) for path in paths]
         pieces = [dict(enumerate(model_pieces(load_sentencepiece(model)))) for model in models]
         if options.pretokenized:
@@ -509,7 +514,7 @@ def _tokenizer(folder, decoder, sizes, options):
         tables = {path: _read_vocabulary(path) for path in set(paths)}
         pieces = [tables[path] for path in paths]
         names = {side: [f"{side}.spm", "spm.model"] for side in ("source", "target")}
-        _refuse_other_cuts(folder, options)
+        _refuse_subword_nmt(folder, options)
         models = files.models_beside(options, [folder], names)
     rows = max(sizes) + 1
     vocabularies, gaps = [], []
@@ -522,7 +527,7 @@ def _tokenizer(folder, decoder, sizes, options):
         vocabularies.append([tokens.get(i, f"<no piece {i}>") for i in range(rows)])
     ids = [[each.index(name) for name in ("</s>", "<unk>")] for each in vocabularies]
     if ids[0] != ids[1]:
-        raise ValueError(f"{paths[0]} and {paths[1]} give '</s>' and '<unk>' different numbers.")
+        raise ValueError(f"{paths[0]} and {paths[1]} give '</s>' and '<unk>' different ids.")
     end, unknown = ids[0]
     special = {"pad": rows - 1, "unknown": unknown, "start": rows - 1, "end": end}
     tags = {token[2:-2]: i for i, token in enumerate(vocabularies[0]) if _TAG.fullmatch(token)}
@@ -540,7 +545,7 @@ def _tokenizer(folder, decoder, sizes, options):
     )
     if options.source_language is not None or (options.target_language and not tags):
         raise ValueError(
-            f"{folder.name} has no tags of languages for this: leave out "
+            f"The vocabularies in {folder.name} have no tags of languages: leave out "
             f"{named('source_language' if options.source_language else 'target_language')}."
         )
     return tokenizer.for_languages(target=options.target_language)
@@ -564,15 +569,15 @@ def _vocabulary_paths(folder, decoder, options):
             path = files.file_beside([folder], names)
         if path is None:
             raise FileNotFoundError(
-                f"{folder} has no {side} vocabulary that can be told from its names (vocab.yml, "
-                f"vocab.spm): give it by {named(f'{side}_vocabulary')}."
+                f"{folder} has no {side} vocabulary, or several by their names (such as vocab.yml "
+                f"and vocab.spm): give it by {named(f'{side}_vocabulary')}."
             )
         paths.append(pathlib.Path(path))
     return paths
 
 
 def _vocabularies_beside(folder, index):
-    """The names of one side's vocabularies, if they can be told."""
+    """The name of one side's vocabulary, in a list; an empty one if the names leave a choice."""
     prefixes = ("srcvocab", "vocab.src"), ("trgvocab", "vocab.trg")
     endings = (*_YAML_ENDINGS, ".spm")
     names = [
@@ -580,9 +585,9 @@ def _vocabularies_beside(folder, index):
         for path in sorted(folder.iterdir())
         if "vocab" in path.name and path.name.removesuffix(".gz").endswith(endings)
     ]
-    own = [name for name in names if name.startswith(prefixes[index])]
+    of_side = [name for name in names if name.startswith(prefixes[index])]
     joint = [name for name in names if not name.startswith(prefixes[0] + prefixes[1])]
-    return next((found for found in (own, joint) if len(found) == 1), [])
+    return next((names for names in (of_side, joint) if len(names) == 1), [])
 
 
 def _is_model(path):
@@ -607,18 +612,18 @@ def _read_vocabulary(path):
         is_whole = isinstance(number, str) and re.fullmatch(r"[0-9]{1,9}", number)
         if not is_whole or ids.setdefault(int(number), token) != token:
             raise ValueError(
-                f"{path} gives the token {shown(token)} the number {shown(number)}, which is none "
-                "or that of another token."
+                f"{path} gives the token {shown(token)} the id {shown(number)}, which is no number "
+                "or another token's."
             )
     return ids
 
 
-def _refuse_other_cuts(folder, options):
-    """Names what cuts the text where it is not SentencePiece."""
+def _refuse_subword_nmt(folder, options):
+    """Refuses a folder whose texts subword-nmt splits, and not SentencePiece."""
     if options.pretokenized or options.source_model or (folder / "source.spm").is_file():
         return
     if next(folder.glob("*.bpe"), None):
         raise ValueError(
-            f"{folder} has codes of subword-nmt (.bpe), which kformer does not apply: cut texts "
+            f"{folder} has codes of subword-nmt (.bpe), which kformer does not apply: split texts "
             f"with its preprocess.sh, and import with {named('pretokenized')}."
         )

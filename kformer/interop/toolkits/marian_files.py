@@ -1,6 +1,7 @@
 """The tensors in Marian's own files: archives of NumPy arrays (`.npz`) and its binary format
 (`.bin`), with 8-bit matrices or without. Nothing in them is run, and a tensor is read when it is
-asked for."""
+asked for.
+"""
 
 import gzip
 import mmap
@@ -15,7 +16,7 @@ from kformer.interop.toolkits.archives import open_zip, read_gzip, reading_archi
 from kformer.utils.checks import shown
 
 SETTINGS = "special:model.yml"
-# Of one tensor's settings, and of the names and shapes of all.
+# The longest settings, and the most tensors, with the longest name and the most axes of one.
 _MOST_SETTINGS_BYTES = 1 << 20
 _MOST_TENSORS = 20_000
 _MOST_NAME = 1000
@@ -25,16 +26,17 @@ _MOST_RATIO = 20
 _FREE_BYTES = 16 << 20
 _FLOATS = {0x402: "<f2", 0x404: "<f4", 0x408: "<f8"}
 _INT8 = 0x101
-# 8-bit matrices for every kind of processor, of Marian, and of the fork in Firefox.
+# Types of 8-bit matrices for every CPU, and whether they are of Firefox's fork of Marian.
 _PACKED = {0x10001: False, 0x4101: True}
 _VERSION = 1
 # What NumPy raises for a damaged header, beside ValueError and TypeError.
 _HEADER_ERRORS = (SyntaxError, tokenize.TokenError, RecursionError, MemoryError)
+_FORMAT_ERRORS = (struct.error, zlib.error, zipfile.BadZipFile)
 _GZIP = b"\x1f\x8b"
 
 
 def is_marian_file(path):
-    """Whether a file begins as Marian's do; it is not read. Never raises."""
+    """Whether a file begins as Marian's do. It is not read whole, and nothing is raised."""
     try:
         with open(path, "rb") as file:
             start = file.read(4)
@@ -46,9 +48,7 @@ def is_marian_file(path):
                 file = gzip.GzipFile(fileobj=file)
             version, count = struct.unpack("<2Q", file.read(16))
             return version == _VERSION and 0 < count <= _MOST_TENSORS
-    except (OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error):
-        return False
-    except zipfile.BadZipFile:
+    except (OSError, EOFError, ValueError, RuntimeError, *_FORMAT_ERRORS):
         return False
 
 
@@ -76,7 +76,6 @@ def open_tensors(path):
         if _count(shape) > _MOST_SETTINGS_BYTES:
             raise ValueError(f"{path} has settings of {_count(shape):,} bytes: it is damaged.")
         settings = read().tobytes()
-
     except (*_HEADER_ERRORS, OverflowError, TypeError, ValueError, struct.error) as error:
         text = str(error)
         if str(path) not in text:
@@ -87,7 +86,7 @@ def open_tensors(path):
 
 
 def _open_npz(path):
-    with reading_archive(path), open_zip(path):  # Its list is short.
+    with reading_archive(path), open_zip(path):  # It checks the list of members.
         archive = zipfile.ZipFile(path)
     members = archive.infolist()
     size = sum(member.file_size for member in members)
@@ -162,8 +161,8 @@ def _open_binary(path):
             needed = number * (kind & 0xFF)
         else:
             raise ValueError(
-                f"{path} stores {shown(name)} as the type {kind:#x}, which is for one kind of "
-                "processor: give the file that it was converted from."
+                f"{path} stores {shown(name)} as the type {kind:#x}, which is for one kind of CPU: "
+                "give the file that it was converted from."
             )
         if needed > size or position + size > len(content) or name in tensors:
             raise ValueError(f"{name} has the shape {shape}, but {size:,} bytes")
@@ -176,7 +175,7 @@ def _open_binary(path):
             if not (np.isfinite(factor) and factor > 0):
                 raise ValueError(f"{path}: {name} has the multiplier {factor}, so it is damaged.")
             whole = np.frombuffer(content, "i1", number, start)
-            # The rows of a table lie as they are, in Firefox's files; other matrices transposed.
+            # Matrices are stored transposed, except the tables in Firefox's files.
             is_table = _PACKED[kind] and "Wemb" in name
             whole = whole.reshape(shape) if is_table else whole.reshape(shape[::-1]).T
             return whole.astype("float32") / np.float32(factor)

@@ -63,16 +63,17 @@ class ToolkitModel(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ToolkitOptions:
-    """What the files of a toolkit may leave open, as `load_checkpoint` takes it.
+    """What the files of a toolkit may not say, as `load_checkpoint` takes it.
 
     Args:
-        source_model, target_model: path, default `None`, for the SentencePiece models beside the
-            files. The models that cut the text before the toolkit saw it.
-        source_vocabulary, target_vocabulary: path, default `None`, for those beside the files. The
-            toolkit's own files of tokens.
+        source_model, target_model: path, default `None`. The SentencePiece models that split the
+            text before the toolkit saw it; `None` for those beside the files.
+        source_vocabulary, target_vocabulary: path, default `None`. The toolkit's files of tokens;
+            `None` for those beside the model.
         pretokenized: bool, default `False`. Whether texts are tokens with spaces between them.
-        num_heads: int, default `None`, for what the files say.
-        source_language, target_language: str, default `None`. Codes, of a model of several.
+        num_heads: int, default `None`. `None` for what the files say.
+        source_language, target_language: str, default `None`. The languages' codes, where the model
+            has several.
     """
 
     source_model: str | None = None

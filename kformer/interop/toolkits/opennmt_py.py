@@ -103,7 +103,10 @@ def read(path, options):
         if not isinstance(tensors, dict) or not all(hasattr(t, "shape") for t in tensors.values()):
             raise ValueError(f"{file} has no {group} with tensors by name.")
         if any(getattr(tensor, "dtype", None) is None for tensor in tensors.values()):
-            raise ValueError(f"{file} has a tensor of numbers that are not read (8-bit, perhaps).")
+            raise ValueError(
+                f"{file} has a tensor whose numbers kformer does not read (of 8 bits, perhaps): "
+                "give the checkpoint that it was made from."
+            )
         stored |= {prefix + str(name): tensor for name, tensor in tensors.items()}
     arguments, table, tokenizer = read_parts(stored, settings, vocabularies, options, file)
     table = TensorTable(table, pathlib.Path(file).stat().st_size)
@@ -309,10 +312,8 @@ def _arguments(tensors, settings, has_bias, file):
         raise ValueError(f"{file} has tables of the shapes {list(source)} and {list(target)}.")
     name = settings.get("pos_ffn_activation_fn", "relu")
     check_choice(f"pos_ffn_activation_fn of {file}", name, _ACTIVATIONS)
-    is_added, most = (
-        bool(settings.get("position_encoding")),
-        settings.get("max_relative_positions", 0),
-    )
+    is_added = bool(settings.get("position_encoding"))
+    max_relative = settings.get("max_relative_positions", 0)
     relative = "model.encoder.layers.0.self_attn.relative_keys.weight"
     positions = {"position_encoding": None}
     if relative in shapes:
@@ -326,7 +327,7 @@ def _arguments(tensors, settings, has_bias, file):
             "relative_max_distance": distance,
             "relative_shared": True,
         }
-    elif most == -1:
+    elif max_relative == -1:
         positions = {
             "position_encoding": "rope",
             "rotary_base": float(
@@ -334,8 +335,8 @@ def _arguments(tensors, settings, has_bias, file):
             ),
             "rotary_interleaved": bool(settings.get("rotary_interleave")),
         }
-    elif most:
-        kind = "ALiBi's" if most == -2 else f"max_relative_positions={shown(most)}"
+    elif max_relative:
+        kind = "ALiBi's" if max_relative == -2 else f"max_relative_positions={shown(max_relative)}"
         raise ValueError(f"{file} has {kind} positions, which are not imported from OpenNMT-py.")
     elif is_added:
         check_choice(

@@ -91,7 +91,7 @@ def read(path, options):
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is damaged, or the model is one that kformer cannot be.
+        ValueError: a file is damaged, or kformer has no such model.
     """
     prefix = _prefix(path)
     if prefix is None:
@@ -127,7 +127,7 @@ def read(path, options):
     remarks = list(description["remarks"])
     if is_old:
         remarks.append(
-            f"{prefix} is of OpenNMT-tf 1; it is computed as OpenNMT-tf 2 does, whose norms add "
+            f"{prefix} is of OpenNMT-tf 1, and is computed as by OpenNMT-tf 2, whose norms add "
             f"{_EPSILON} to the variance."
         )
     return ToolkitModel(
@@ -156,7 +156,7 @@ def _prefix(path):
     folders = [path, *sorted(inner for inner in path.iterdir() if inner.is_dir())]
     folders = [folder for folder in folders if next(folder.glob("*.index"), None)]
     if folders and folders[0] != path and len(folders) > 1:
-        # OpenNMT-tf's own average of the last checkpoints is what is used.
+        # OpenNMT-tf's own average of the last checkpoints.
         folders = [folder for folder in folders if folder.name == "avg"]
     if not folders:
         return None
@@ -185,17 +185,17 @@ def _vocabularies(options, folders, settings, arguments, tensors):
     """The tokens of both sides, the special ids, and by side the order of the stored rows.
 
     OpenNMT-tf gives unknown words the row after the last token's. Where the sides have different
-    sizes, that is another id on each; here it is the smaller one on both, and the token that had it
-    has the last one.
+    sizes, these are two ids. Here both sides have the smaller one, and the token that had it on the
+    larger side has that side's last id.
     """
     names = {side: _section(settings, "data").get(f"{side}_vocabulary") for side in _VOCABULARIES}
-    given = {"source": options.source_vocabulary, "target": options.target_vocabulary}
+    paths = {"source": options.source_vocabulary, "target": options.target_vocabulary}
     vocabularies = {}
     for side in ("source", "target"):
         candidates = [*_VOCABULARIES[side], *_SHARED_VOCABULARIES]
         if isinstance(names[side], str):  # Only its name: a file must not lead elsewhere.
             candidates.insert(0, pathlib.PurePath(names[side]).name)
-        file = given[side] or file_beside(folders, candidates)
+        file = paths[side] or file_beside(folders, candidates)
         if file is None and "model.shared.weight" in tensors:
             file = options.source_vocabulary
         if file is None:
@@ -239,7 +239,7 @@ def _vocabularies(options, folders, settings, arguments, tensors):
 
 
 def _controls(settings, source, ids):
-    """Whether the settings put the start and the end token around a source, dict."""
+    """Whether the settings put the start and the end token around a source, dict of bool."""
     data = _section(settings, "data")
     both = [data.get("sequence_controls"), data.get("source_sequence_controls")]
     chosen = {k: v for each in both if isinstance(each, dict) for k, v in each.items()}
@@ -254,7 +254,7 @@ def _controls(settings, source, ids):
 
 
 def _search(settings, folder):
-    """The search of the model's settings, or else of OpenNMT-tf's own for a Transformer."""
+    """The search in the model's settings, else OpenNMT-tf's default for a Transformer."""
     params = _section(settings, "params")
     search = {
         "beam_size": params.get("beam_width", 4),
@@ -399,8 +399,8 @@ class _Part:
         return self._convert(self.stored.read())
 
 
-class _Read(dict):
-    """A dict that knows which of its names were read: a set, `names`."""
+class _RecordingDict(dict):
+    """A dict that records which of its names were read, in the set `names`."""
 
     def __init__(self, values):
         super().__init__(values)
@@ -484,7 +484,7 @@ def _norm(parts, ours, tensors, theirs):
 
 
 def _of_version_2(tensors):
-    tensors, parts = _Read(tensors), {}
+    tensors, parts = _RecordingDict(tensors), {}
     inputters = "examples_inputter/{}_inputter/embedding"
     tables = [inputters.format(name) for name in ("features", "labels")]
     tied = [f"decoder/output_layer/{name}" for name in ("kernel", "weight")]
@@ -520,8 +520,8 @@ def _of_version_2(tensors):
             _linear(parts, f"{ours}.fc1", tensors, f"{theirs}/ffn/layer/inner")
             _linear(parts, f"{ours}.fc2", tensors, f"{theirs}/ffn/layer/outer")
             _wrapped_norm(parts, f"{ours}.final_layer_norm", tensors, f"{theirs}/ffn")
-    if further := sorted(tensors.keys() - tensors.names):
-        raise ValueError(f"it has the further tensor {shown(further[0])}")
+    if unused := sorted(tensors.keys() - tensors.names):
+        raise ValueError(f"it has the further tensor {shown(unused[0])}")
     return parts
 
 
@@ -579,7 +579,7 @@ def _bias(stored):
 
 def _count(tensors, pattern):
     """The number of layers whose names match."""
-    numbers = {int(found[1]) for name in tensors if (found := re.match(pattern, name))}
+    numbers = {int(match[1]) for name in tensors if (match := re.match(pattern, name))}
     if numbers != set(range(len(numbers))) or not 0 < len(numbers) <= MOST_LAYERS:
         raise ValueError(f"it has the layers {shown(sorted(numbers)[:10])} of {pattern[:7]}")
     return len(numbers)
@@ -615,7 +615,8 @@ def _arguments(tensors, description, prefix):
     if relative in shapes:
         if description["positions"] not in (None, "default"):
             raise ValueError(
-                f"{prefix} has relative positions beside sinusoidal ones, which kformer has not."
+                f"{prefix} has relative positions beside sinusoidal ones, and kformer has one kind "
+                "in a model."
             )
         rows = shapes[relative][0]
         positions = {"position_encoding": "shaw", "relative_max_distance": (rows - 1) // 2}

@@ -29,7 +29,7 @@ _MOST_NAMES_BYTES = 64 << 20
 # Of a tensor's entry: some ten numbers.
 _MOST_ENTRY_BYTES = 1024
 _MOST_AXES = 16
-# By the numbers that TensorFlow's `DataType` has for them. Others have `None`.
+# By their numbers in TensorFlow's `DataType`; numbers of other types are not read.
 _DTYPES = {
     1: np.dtype("<f4"),
     2: np.dtype("<f8"),
@@ -192,12 +192,13 @@ def _block(table, offset, size):
     position, key = offset, b""
     while position < end:
         shared, position = _varint(table, position)
-        rest, position = _varint(table, position)
+        unshared, position = _varint(table, position)
         length, position = _varint(table, position)
-        if shared > len(key) or shared + rest > _MOST_NAME_BYTES or position + rest + length > end:
+        size = shared + unshared
+        if shared > len(key) or size > _MOST_NAME_BYTES or position + unshared + length > end:
             raise ValueError("an entry of its table is damaged")
-        key = key[:shared] + table[position : position + rest]
-        position += rest
+        key = key[:shared] + table[position : position + unshared]
+        position += unshared
         yield key, table[position : position + length]
         position += length
 

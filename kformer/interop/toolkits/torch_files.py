@@ -57,8 +57,8 @@ _ERRORS = (
 
 @dataclasses.dataclass
 class ForeignObject:
-    """An object of a class that this module does not know, or a call of such a function: what the
-    file says about it. A name alone has no arguments.
+    """What a file says about an object of a class that this module does not know, or about a call
+    of an unknown function. A name alone has no arguments.
 
     Args:
         name: str. Module and name, with a space between.
@@ -267,7 +267,7 @@ class _Reader:
         elif name == "ADDITEMS":
             values = self._pop_marked()
             _items(stack[-1], set).update(_set(values))
-        elif name in ("POP", "POP_MARK"):  # of tuples that hold themselves
+        elif name in ("POP", "POP_MARK"):  # In the pickle of a tuple that holds itself.
             self._pop(1) if name == "POP" else self._pop_marked()
         elif name == "GLOBAL":
             stack.append(ForeignObject(argument))

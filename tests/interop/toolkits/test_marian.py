@@ -403,7 +403,7 @@ REFUSED = {
         arrays_of(lambda arrays: arrays["Wemb"].__setitem__((3, 3), np.nan)),
         "not finite",
     ),
-    "no number": (write("vocab.yml", "a: b\n"), "the number 'b'"),
+    "no number": (write("vocab.yml", "a: b\n"), "the id 'b'"),
     "no end": (write("vocab.yml", "a: 0\n"), "no '</s>'"),
     "an ensemble": (write("decoder.yml", "models: [a.npz, b.npz]\n"), "2 models"),
     "a list": (write("decoder.yml", "- models\n"), "decoder.yml holds no settings"),
