@@ -1,7 +1,8 @@
 """The tensors in a `model.bin` of CTranslate2, versions 1 to 6 of the format, without the engine.
 
 The file is a list of variables, each with its name, shape, type and numbers, and a list of aliases:
-names of variables that are equal to others."""
+names of variables that are equal to others.
+"""
 
 import pathlib
 import struct
@@ -96,7 +97,7 @@ class Variables:
         return self.aliases.get(name, name) in self.names
 
     def stored(self, name):
-        """The name under which a variable is stored; two aliases have one."""
+        """The name under which a variable is stored, that of the other variable for an alias."""
         return self.aliases.get(name, name)
 
     def shape(self, name):
@@ -139,13 +140,9 @@ class Variables:
         """The names of tensors and settings that nobody asked for, sorted."""
         used = {self.stored(name) for name in self.used}
         used |= {f"{name}_scale" for name in used}
-        return sorted(
-            (self.names.keys() - used) | (self.aliases.keys() - self.used - self._spare())
-        )
-
-    def _spare(self):
         # The scale of an alias may be an alias, too, or not be there.
-        return {f"{name}_scale" for name in self.used}
+        used_aliases = self.used | {f"{name}_scale" for name in self.used}
+        return sorted((self.names.keys() - used) | (self.aliases.keys() - used_aliases))
 
     def _array(self, name):
         shape, dtype, start = self.names[name]

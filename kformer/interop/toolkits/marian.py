@@ -499,7 +499,8 @@ def layer_tensors(arguments):
 def _tokenizer(folder, decoder, sizes, options):
     """The tokenizer with Marian's ids, and one more for padding and start."""
     paths = _vocabulary_paths(folder, decoder, options)
-    are_models = [_is_model(path) for path in paths]
+    endings = (".spm", ".model")
+    are_models = [path.name.removesuffix(".gz").endswith(endings) for path in paths]
     if are_models[0] != are_models[1]:
         raise ValueError(
             f"One of {paths[0]} and {paths[1]} is a SentencePiece model and the other is not: give "
@@ -588,10 +589,6 @@ def _vocabularies_beside(folder, index):
     of_side = [name for name in names if name.startswith(prefixes[index])]
     joint = [name for name in names if not name.startswith(prefixes[0] + prefixes[1])]
     return next((names for names in (of_side, joint) if len(names) == 1), [])
-
-
-def _is_model(path):
-    return path.name.removesuffix(".gz").endswith((".spm", ".model"))
 
 
 def _model_bytes(path):

@@ -133,7 +133,9 @@ def read(path, options):
     return ToolkitModel(
         "OpenNMT-tf",
         arguments,
-        TensorTable({name: (part.shape, part.read) for name, part in tensors.items()}, num_bytes),
+        TensorTable(
+            {name: (tensor.shape, tensor.read) for name, tensor in tensors.items()}, num_bytes
+        ),
         tokenizer,
         _search(settings, prefix.parent),
         tuple(remarks),
@@ -368,11 +370,11 @@ def _keywords(call):
 
 def _dotted(node):
     """A dotted name, such as "tf.nn.relu"; empty for any other expression."""
-    parts = []
-    while isinstance(node, ast.Attribute) and len(parts) < 10:
-        parts.append(node.attr)
+    names = []
+    while isinstance(node, ast.Attribute) and len(names) < 10:
+        names.append(node.attr)
         node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
 
 
 # ---- weights ----
@@ -383,7 +385,7 @@ _TABLES = {
 }
 
 
-class _Part:
+class _Tensor:
     """A tensor of ours, made of one that is stored.
 
     Args:
@@ -393,10 +395,10 @@ class _Part:
     """
 
     def __init__(self, stored, shape, convert):
-        self.stored, self.shape, self._convert = stored, tuple(shape), convert
+        self._stored, self.shape, self._convert = stored, tuple(shape), convert
 
     def read(self):
-        return self._convert(self.stored.read())
+        return self._convert(self._stored.read())
 
 
 class _RecordingDict(dict):
@@ -416,7 +418,7 @@ class _RecordingDict(dict):
 
 
 def _whole(stored):
-    return _Part(stored, stored.shape, lambda array: array)
+    return _Tensor(stored, stored.shape, lambda array: array)
 
 
 def _kernel(stored, index=0, count=1):
@@ -432,18 +434,18 @@ def _kernel(stored, index=0, count=1):
         matrix = array.reshape(inputs, outputs)
         return matrix[:, index * size : (index + 1) * size].T
 
-    return _Part(stored, (size, inputs), convert)
+    return _Tensor(stored, (size, inputs), convert)
 
 
 def _vector(stored, index=0, count=1):
     if len(stored.shape) != 1 or stored.shape[0] % count:
         raise ValueError(f"it has a vector of the shape {list(stored.shape)}")
     size = stored.shape[0] // count
-    return _Part(stored, (size,), lambda array: array[index * size : (index + 1) * size])
+    return _Tensor(stored, (size,), lambda array: array[index * size : (index + 1) * size])
 
 
 def _tensors(stored, where):
-    """Our tensors, dict of name to `_Part`, and whether they are of version 1."""
+    """Our tensors, dict of name to `_Tensor`, and whether they are of version 1."""
     names = {
         name.removesuffix(_SUFFIX).removeprefix("model/"): tensor
         for name, tensor in stored.items()
@@ -468,23 +470,23 @@ def _tensors(stored, where):
     )
 
 
-def _linear(parts, ours, tensors, theirs, index=0, count=1):
+def _linear(table, ours, tensors, theirs, index=0, count=1):
     kernel = tensors[f"{theirs}/kernel"]
-    parts[f"{ours}.weight"] = part = _kernel(kernel, index, count)
+    table[f"{ours}.weight"] = tensor = _kernel(kernel, index, count)
     if f"{theirs}/bias" in tensors:
-        parts[f"{ours}.bias"] = _vector(tensors[f"{theirs}/bias"], index, count)
+        table[f"{ours}.bias"] = _vector(tensors[f"{theirs}/bias"], index, count)
     else:  # Attention may have none where feed-forward networks have them (`mha_bias`).
-        shape = part.shape[:1]
-        parts[f"{ours}.bias"] = _Part(kernel, shape, lambda _: np.zeros(shape, "float32"))
+        shape = tensor.shape[:1]
+        table[f"{ours}.bias"] = _Tensor(kernel, shape, lambda _: np.zeros(shape, "float32"))
 
 
-def _norm(parts, ours, tensors, theirs):
+def _norm(table, ours, tensors, theirs):
     for ending, name in (("weight", "gamma"), ("bias", "beta")):
-        parts[f"{ours}.{ending}"] = _vector(tensors[f"{theirs}/{name}"])
+        table[f"{ours}.{ending}"] = _vector(tensors[f"{theirs}/{name}"])
 
 
 def _of_version_2(tensors):
-    tensors, parts = _RecordingDict(tensors), {}
+    tensors, table = _RecordingDict(tensors), {}
     inputters = "examples_inputter/{}_inputter/embedding"
     tables = [inputters.format(name) for name in ("features", "labels")]
     tied = [f"decoder/output_layer/{name}" for name in ("kernel", "weight")]
@@ -495,15 +497,15 @@ def _of_version_2(tensors):
     source, target = (source or target), (target or source)
     if source is None:
         raise KeyError(tables[0])
-    _tables(parts, source, target)
+    _tables(table, source, target)
     # A table that is the output, too, is stored once.
     if output is not None and output not in (source, target):
-        parts["lm_head.weight"] = _kernel(output)
+        table["lm_head.weight"] = _kernel(output)
     if "decoder/output_layer/bias" in tensors:
-        parts["final_logits_bias"] = _bias(tensors["decoder/output_layer/bias"])
+        table["final_logits_bias"] = _bias(tensors["decoder/output_layer/bias"])
     for side in ("encoder", "decoder"):
         if f"{side}/layer_norm/gamma" in tensors:
-            _norm(parts, f"model.{side}.layer_norm", tensors, f"{side}/layer_norm")
+            _norm(table, f"model.{side}.layer_norm", tensors, f"{side}/layer_norm")
         for index in range(_count(tensors, rf"{side}/layers/(\d+)/")):
             ours, theirs = f"model.{side}.layers.{index}", f"{side}/layers/{index}"
             sublayers = [("self_attention", "self_attn")]
@@ -511,70 +513,70 @@ def _of_version_2(tensors):
             for name, short in sublayers:
                 for projection, our_projection in _PROJECTIONS.items():
                     layer = f"{theirs}/{name}/layer/linear_{projection}"
-                    _linear(parts, f"{ours}.{short}.{our_projection}", tensors, layer)
-                _wrapped_norm(parts, f"{ours}.{short}_layer_norm", tensors, f"{theirs}/{name}")
+                    _linear(table, f"{ours}.{short}.{our_projection}", tensors, layer)
+                _wrapped_norm(table, f"{ours}.{short}_layer_norm", tensors, f"{theirs}/{name}")
             for kind in ("keys", "values"):
                 name = f"{theirs}/self_attention/layer/relative_position_{kind}"
                 if name in tensors:
-                    parts[f"{ours}.self_attn.relative_{kind}.weight"] = _whole(tensors[name])
-            _linear(parts, f"{ours}.fc1", tensors, f"{theirs}/ffn/layer/inner")
-            _linear(parts, f"{ours}.fc2", tensors, f"{theirs}/ffn/layer/outer")
-            _wrapped_norm(parts, f"{ours}.final_layer_norm", tensors, f"{theirs}/ffn")
+                    table[f"{ours}.self_attn.relative_{kind}.weight"] = _whole(tensors[name])
+            _linear(table, f"{ours}.fc1", tensors, f"{theirs}/ffn/layer/inner")
+            _linear(table, f"{ours}.fc2", tensors, f"{theirs}/ffn/layer/outer")
+            _wrapped_norm(table, f"{ours}.final_layer_norm", tensors, f"{theirs}/ffn")
     if unused := sorted(tensors.keys() - tensors.names):
         raise ValueError(f"it has the further tensor {shown(unused[0])}")
-    return parts
+    return table
 
 
-def _wrapped_norm(parts, ours, tensors, theirs):
+def _wrapped_norm(table, ours, tensors, theirs):
     is_before = f"{theirs}/input_layer_norm/gamma" in tensors
-    _norm(parts, ours, tensors, f"{theirs}/{'input' if is_before else 'output'}_layer_norm")
+    _norm(table, ours, tensors, f"{theirs}/{'input' if is_before else 'output'}_layer_norm")
 
 
 def _of_version_1(tensors):
-    parts = {}
+    table = {}
     tables = [tensors.get(f"{name}/w_embs") for name in ("encoder", "decoder", "shared_embeddings")]
     source, target = tables[0] or tables[2] or tables[1], tables[1] or tables[2] or tables[0]
     if source is None:
         raise KeyError("encoder/w_embs")
-    _tables(parts, source, target)
+    _tables(table, source, target)
     if "decoder/dense/kernel" in tensors:
-        parts["lm_head.weight"] = _kernel(tensors["decoder/dense/kernel"])
+        table["lm_head.weight"] = _kernel(tensors["decoder/dense/kernel"])
     if "decoder/dense/bias" in tensors:
-        parts["final_logits_bias"] = _bias(tensors["decoder/dense/bias"])
+        table["final_logits_bias"] = _bias(tensors["decoder/dense/bias"])
     for side in ("encoder", "decoder"):
-        _norm(parts, f"model.{side}.layer_norm", tensors, f"{side}/LayerNorm")
+        _norm(table, f"model.{side}.layer_norm", tensors, f"{side}/LayerNorm")
         for index in range(_count(tensors, rf"{side}/layer_(\d+)/")):
             ours, theirs = f"model.{side}.layers.{index}", f"{side}/layer_{index}"
             own = "masked_multi_head" if side == "decoder" else "multi_head"
             for number, name in enumerate(("q_proj", "k_proj", "v_proj")):
                 _linear(
-                    parts, f"{ours}.self_attn.{name}", tensors, f"{theirs}/{own}/conv1d", number, 3
+                    table, f"{ours}.self_attn.{name}", tensors, f"{theirs}/{own}/conv1d", number, 3
                 )
-            _linear(parts, f"{ours}.self_attn.out_proj", tensors, f"{theirs}/{own}/conv1d_1")
-            _norm(parts, f"{ours}.self_attn_layer_norm", tensors, f"{theirs}/{own}/LayerNorm")
+            _linear(table, f"{ours}.self_attn.out_proj", tensors, f"{theirs}/{own}/conv1d_1")
+            _norm(table, f"{ours}.self_attn_layer_norm", tensors, f"{theirs}/{own}/LayerNorm")
             if side == "decoder":
                 cross, name = f"{ours}.encoder_attn", f"{theirs}/multi_head"
-                _linear(parts, f"{cross}.q_proj", tensors, f"{name}/conv1d")
-                _linear(parts, f"{cross}.k_proj", tensors, f"{name}/conv1d_1", 0, 2)
-                _linear(parts, f"{cross}.v_proj", tensors, f"{name}/conv1d_1", 1, 2)
-                _linear(parts, f"{cross}.out_proj", tensors, f"{name}/conv1d_2")
-                _norm(parts, f"{cross}_layer_norm", tensors, f"{name}/LayerNorm")
-            _linear(parts, f"{ours}.fc1", tensors, f"{theirs}/ffn/conv1d")
-            _linear(parts, f"{ours}.fc2", tensors, f"{theirs}/ffn/conv1d_1")
-            _norm(parts, f"{ours}.final_layer_norm", tensors, f"{theirs}/ffn/LayerNorm")
-    return parts
+                _linear(table, f"{cross}.q_proj", tensors, f"{name}/conv1d")
+                _linear(table, f"{cross}.k_proj", tensors, f"{name}/conv1d_1", 0, 2)
+                _linear(table, f"{cross}.v_proj", tensors, f"{name}/conv1d_1", 1, 2)
+                _linear(table, f"{cross}.out_proj", tensors, f"{name}/conv1d_2")
+                _norm(table, f"{cross}_layer_norm", tensors, f"{name}/LayerNorm")
+            _linear(table, f"{ours}.fc1", tensors, f"{theirs}/ffn/conv1d")
+            _linear(table, f"{ours}.fc2", tensors, f"{theirs}/ffn/conv1d_1")
+            _norm(table, f"{ours}.final_layer_norm", tensors, f"{theirs}/ffn/LayerNorm")
+    return table
 
 
-def _tables(parts, source, target):
+def _tables(table, source, target):
     if source is target:
-        parts["model.shared.weight"] = _whole(source)
+        table["model.shared.weight"] = _whole(source)
     else:
-        parts |= {_TABLES["source"]: _whole(source), _TABLES["target"]: _whole(target)}
+        table |= {_TABLES["source"]: _whole(source), _TABLES["target"]: _whole(target)}
 
 
 def _bias(stored):
-    part = _vector(stored)
-    return _Part(stored, (1, *part.shape), lambda array: array[None])
+    tensor = _vector(stored)
+    return _Tensor(stored, (1, *tensor.shape), lambda array: array[None])
 
 
 def _count(tensors, pattern):
@@ -593,18 +595,18 @@ def _reorder(tensors, side, order):
             tensors[name] = _reordered(tensors[name], order, int(name == "final_logits_bias"))
 
 
-def _reordered(part, order, axis):
-    if part.shape[axis] != len(order):
+def _reordered(tensor, order, axis):
+    if tensor.shape[axis] != len(order):
         raise ValueError(
-            f"The output of the model is for {part.shape[axis]} tokens, but its table has "
+            f"The output of the model is for {tensor.shape[axis]} tokens, but its table has "
             f"{len(order)}: copy the checkpoint again."
         )
-    return _Part(part, part.shape, lambda array: np.take(array, order, axis=axis))
+    return _Tensor(tensor, tensor.shape, lambda array: np.take(array, order, axis=axis))
 
 
 def _arguments(tensors, description, prefix):
     """The arguments of `Transformer`, but for the special ids."""
-    shapes = {name: part.shape for name, part in tensors.items()}
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
     shared = "model.shared.weight" in shapes
     source = shapes["model.shared.weight" if shared else _TABLES["source"]]
     target = source if shared else shapes[_TABLES["target"]]
