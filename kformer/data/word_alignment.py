@@ -20,6 +20,15 @@ _NO_WORD, _TENSION = 0.08, 4.0
 _CHUNK = 2**20
 # The most pairs of words of one pair of sentences, such as 2,048 words with 2,048.
 _MOST_WORD_PAIRS = 2**22
+# Scores leave out words that are rarer than this, and count on chance by this share.
+_FEWEST, _SMOOTHING = 4, 0.1
+# Of the logarithms of the ratios of lengths: a corpus of equal lengths is no rule.
+_LEAST_DEVIATION = 0.05
+# The most pairs of words that scores are fitted on: 8 bytes each.
+_MOST_FITTED = 2**26
+_PUNCTUATION = re.compile(
+    r"[!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u2049\u3001-\u3003\u3008-\u3011\uff01-\uff1f]"
+)
 
 
 def align_words(sources, targets, iterations=5):
@@ -70,6 +79,121 @@ def align_words(sources, targets, iterations=5):
     backward = _one_way(targets, sources, iterations)
     pairs = zip(forward, backward, strict=True)
     return [_combined(there, {(i, j) for j, i in back}) for there, back in pairs]
+
+
+class AlignmentScores:
+    """Scores how well two sentences fit each other, by an aligner's model and their lengths.
+
+    `AlignmentScores.fit(sources, targets)` makes one from parallel sentences, which should be
+    translations for the most part: what is often wrong in the same way looks right.
+
+    Call arguments:
+        sources, targets: lists of str of one length N.
+
+    Returns:
+        float array `[N]`: how much more likely a word becomes by the other sentence, as a
+        logarithm, the mean over the words of both sides; less half of what the ratio of the lengths
+        is away from the usual one, in standard deviations beyond the first. Sentences that have
+        nothing to do with each other have 0 or less. Rare words do not count; a pair without others
+        has infinity.
+
+    Example:
+        ```python
+        from kformer.data.word_alignment import AlignmentScores
+
+        sources = ["a house", "a dog", "the house", "the dog"] * 3
+        targets = ["ein Haus", "ein Hund", "das Haus", "der Hund"] * 3
+        scores = AlignmentScores.fit(sources, targets)
+        scores(["the house", "the house"], ["das Haus", "ein Hund"])  # [0.7, -2.5]
+        ```
+    """
+
+    def __init__(self, numbers, models, ratio, deviation):
+        self._numbers, self._models = numbers, models
+        self._ratio, self._deviation = ratio, deviation
+
+    @classmethod
+    def fit(cls, sources, targets, iterations=5):
+        """Fits the model.
+
+        Args:
+            sources, targets: lists of str of one length: some ten thousand pairs. Of more than 64
+                million pairs of words (some 200,000 sentences) a part is read: 0.5 GiB of memory.
+            iterations: int, default 5. Steps of EM.
+
+        Returns:
+            `AlignmentScores`.
+
+        Raises:
+            ValueError: the sides differ in length.
+        """
+        check_same_length("the sources", len(sources), "the targets", len(targets))
+        numbers = ({}, {})
+        sides = [
+            _numbered(map(_plain, texts), words)
+            for texts, words in zip((sources, targets), numbers, strict=True)
+        ]
+        step = 1 + sum(len(a) * len(b) for a, b in zip(*sides, strict=True)) // _MOST_FITTED
+        there, back = (side[::step] for side in sides)
+        models = _Gains(there, back, iterations), _Gains(back, there, iterations)
+        ratios = _length_ratios(sources, targets)
+        ratio = np.median(ratios) if len(ratios) else 0.0
+        deviations = np.abs(ratios - ratio)
+        # As the standard deviation of a normal distribution, of which a few are no part.
+        deviation = 1.4826 * np.median(deviations) if len(ratios) else 0.0
+        return cls(numbers, models, ratio, max(deviation, _LEAST_DEVIATION))
+
+    def __call__(self, sources, targets):
+        check_same_length("the sources", len(sources), "the targets", len(targets))
+        sides = [
+            # An unknown word has the number 0, as no word.
+            [np.array([n.get(word, 0) for word in split_words(_plain(t))], "int64") for t in texts]
+            for texts, n in zip((sources, targets), self._numbers, strict=True)
+        ]
+        (there, counts), (back, more) = self._models[0](*sides), self._models[1](*sides[::-1])
+        counts = counts + more
+        away = np.abs(_length_ratios(sources, targets) - self._ratio) / self._deviation
+        scores = (there + back) / np.maximum(counts, 1) - np.maximum(away - 1, 0) / 2
+        return np.where(counts > 0, scores, np.inf)
+
+
+class _Gains:
+    """How much more likely the words of a target become by their source.
+
+    Call arguments:
+        sources, targets: lists of arrays of the numbers of words.
+
+    Returns:
+        Tuple (sums, counts): for each pair the sum of its words' gains, and how many have one.
+    """
+
+    def __init__(self, sources, targets, iterations):
+        self._size = _size(targets)
+        words = np.concatenate([np.zeros(0, "int64"), *targets])
+        counts = np.bincount(words, minlength=self._size)
+        self._frequencies = np.where(counts < _FEWEST, 0, counts / max(len(words), 1))
+        _, keys, table, counts = _fitted(sources, targets, iterations)
+        # What two words owe to a single pair of sentences says nothing about that pair.
+        table = table * np.maximum(counts - 1, 0) / np.maximum(counts, 1)
+        self._keys, self._table = keys[table > 0], table[table > 0]
+
+    def __call__(self, sources, targets):
+        sums, counts = [np.zeros(0)], [np.zeros(0)]
+        for chunk in _chunks(sources, targets):
+            pairs = _WordPairs(chunk, self._size)
+            indices = np.searchsorted(self._keys, pairs.keys) % max(len(self._keys), 1)
+            is_known = self._keys[indices] == pairs.keys if len(self._keys) else pairs.keys < 0
+            likely = np.zeros(len(pairs.keys))
+            likely[is_known] = self._table[indices[is_known]]
+            frequencies = self._frequencies[np.concatenate([target for _, target in chunk])]
+            rows = np.repeat(np.arange(len(chunk)), [len(target) for _, target in chunk])
+            rows, frequencies, sums_of = (
+                values[frequencies > 0] for values in (rows, frequencies, pairs.sums(likely))
+            )
+            gains = np.log((1 - _SMOOTHING) * sums_of / frequencies + _SMOOTHING)
+            sums.append(np.bincount(rows, gains, len(chunk)))
+            counts.append(np.bincount(rows, minlength=len(chunk)))
+        return np.concatenate(sums), np.concatenate(counts)
 
 
 def alignment_error_rate(found, expected):
@@ -145,9 +269,26 @@ def read_pharaoh(path, sources=None, targets=None):
     return alignments
 
 
-def _numbered(texts):
+def _length_ratios(sources, targets):
+    """The logarithms of the ratios of lengths in bytes, both with eight more.
+
+    In bytes a Chinese character is as long as the letters that it replaces.
+    """
+    lengths = [
+        [len(text.encode("utf-8", "surrogatepass")) for text in texts]
+        for texts in (sources, targets)
+    ]
+    return np.diff(np.log(np.array(lengths, "float64") + 8), axis=0)[0]
+
+
+def _plain(text):
+    """A text without regard to case, its punctuation apart: more of its words are known."""
+    return _PUNCTUATION.sub(r" \g<0> ", text.casefold())
+
+
+def _numbered(texts, numbers=None):
     """Texts as arrays of the numbers of their words, from 1; 0 is left for no word."""
-    numbers = {}
+    numbers = {} if numbers is None else numbers
 
     def number(word):
         return numbers.setdefault(word, len(numbers) + 1)
@@ -159,10 +300,20 @@ def _one_way(sources, targets, iterations):
     """For each sentence a list of pairs (source index, target index), one at most for a target
     word.
     """
-    size = 1 + max((int(ids.max()) for ids in targets if len(ids)), default=0)
-    chunks = [_WordPairs(chunk, size) for chunk in _chunks(sources, targets)]
+    chunks, _, table, _ = _fitted(sources, targets, iterations)
     if not chunks:
         return [[] for _ in sources]
+    return [pairs for chunk in chunks for pairs in chunk.best(table)]
+
+
+def _fitted(sources, targets, iterations):
+    """Fits a model of one direction: its chunks, the keys of the different word pairs, their
+    probabilities, and how often they are aligned.
+    """
+    size = _size(targets)
+    chunks = [_WordPairs(chunk, size) for chunk in _chunks(sources, targets)]
+    if not chunks:
+        return [], np.zeros(0, "int64"), np.zeros(0), np.zeros(0)
     keys = np.unique(np.concatenate([np.unique(chunk.keys) for chunk in chunks]))
     for chunk in chunks:
         chunk.number(keys)
@@ -173,7 +324,12 @@ def _one_way(sources, targets, iterations):
         for chunk in chunks:
             counts += chunk.expected_counts(table)
         table = counts / np.maximum(np.bincount(source_words, counts)[source_words], 1e-300)
-    return [pairs for chunk in chunks for pairs in chunk.best(table)]
+    return chunks, keys, table, counts
+
+
+def _size(sentences):
+    """One more than the greatest number of a word."""
+    return 1 + max((int(words.max()) for words in sentences if len(words)), default=0)
 
 
 def _chunks(sources, targets):
@@ -209,7 +365,14 @@ class _WordPairs:
         """Puts the indices of the pairs among all different ones in the place of their keys."""
         self.keys = np.searchsorted(keys, self.keys).astype("int32")
         # Only now, so that a pair never takes more than 8 bytes.
-        self._prior = np.concatenate([_prior(*lengths).ravel() for lengths in self._lengths])
+        self._prior = self._priors()
+
+    def _priors(self):
+        return np.concatenate([_prior(*lengths).ravel() for lengths in self._lengths])
+
+    def sums(self, values):
+        """For each target word the sum of its pairs' values by their prior probabilities."""
+        return np.add.reduceat(self._priors() * values, self._starts)
 
     def expected_counts(self, table):
         """How often each different pair is aligned, as the table expects."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kformer.data import align_words, alignment_error_rate, word_alignment
-from kformer.data.word_alignment import _combined
+from kformer.data.word_alignment import AlignmentScores, _combined
 from kformer_cli.main import main
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
@@ -110,3 +110,46 @@ def test_command_writes_pharaohs_format(tmp_path, monkeypatch, capfd):
     assert alignment_error_rate(found, expected) < 0.02
     assert main(command) == 0 and capfd.readouterr().out.splitlines() == lines
     assert main([*command[:-1], "absent"]) == 1 and "absent" in capfd.readouterr().err
+
+
+def test_scores_tell_translations_from_others(rng):
+    sources, targets, _ = generated(rng, 3000, swaps=0.3, fillers=0.2)
+    scores = AlignmentScores.fit(sources[:2500], targets[:2500])
+    good, shifted = scores(sources, targets), scores(sources, targets[1:] + targets[:1])
+    rows = [i for i in range(2999) if min(len(sources[i].split()), len(targets[i + 1].split())) > 3]
+    for part in (rows[:2000], [i for i in rows if i >= 2500]):  # Also pairs that it never saw.
+        assert np.mean(good[part] > 0.5) > 0.98 and np.mean(shifted[part] < 0.5) > 0.95
+    cut = [" ".join(text.split()[: len(text.split()) // 3]) for text in targets]
+    long = [i for i in rows if len(sources[i].split()) > 8]
+    assert np.all(scores(sources, cut)[long] < good[long] - 0.5)
+
+
+def test_scores_of_a_pair_do_not_depend_on_the_others(rng, monkeypatch):
+    sources, targets, _ = generated(rng, 300)
+    scores = AlignmentScores.fit(sources, targets)
+    expected = scores(sources, targets)
+    np.testing.assert_allclose(scores(sources[7:9], targets[7:9]), expected[7:9])
+    monkeypatch.setattr(word_alignment, "_CHUNK", 100)
+    np.testing.assert_allclose(scores(sources, targets), expected)
+    np.testing.assert_allclose(AlignmentScores.fit(sources, targets)(sources, targets), expected)
+
+
+def test_scores_of_what_says_nothing():
+    scores = AlignmentScores.fit(["a b", "c"] * 5, ["x y", "z"] * 5)
+    assert scores(["", "new words", "a"], ["", "other ones", ""]).tolist()[:2] == [np.inf] * 2
+    assert len(scores([], [])) == 0
+    assert AlignmentScores.fit([], [])(["a"], ["b"]).tolist() == [np.inf]
+    assert AlignmentScores.fit([""], [""])(["a"], ["b"]).tolist() == [np.inf]
+    with pytest.raises(ValueError, match="differ in length"):
+        AlignmentScores.fit(["a"], [])
+    with pytest.raises(ValueError, match="differ in length"):
+        scores(["a"], [])
+
+
+def test_scores_of_a_large_corpus_are_fitted_on_a_part(rng, monkeypatch):
+    sources, targets, _ = generated(rng, 2000)
+    monkeypatch.setattr(word_alignment, "_MOST_FITTED", 20_000)
+    scores = AlignmentScores.fit(sources, targets)
+    long = [i for i in range(1999) if len(sources[i].split()) > 4]
+    good, shifted = scores(sources, targets), scores(sources, targets[1:] + targets[:1])
+    assert np.mean(good[long] > shifted[long]) > 0.98

@@ -1,5 +1,6 @@
 """The rules by which pairs are repaired and left out, in the order in which they apply."""
 
+import collections
 import functools
 import html
 import re
@@ -42,6 +43,8 @@ _FEWEST_WORDS = 4
 _RATIO, _MORE_CHARACTERS = 2, 8
 # By how much another language must be more likely: a difference of logarithms.
 _LANGUAGE_MARGIN = 2
+# The lowest score of `kformer.data.word_alignment.AlignmentScores` that the rule `alignment` takes.
+LOWEST_SCORE = -0.3
 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 # Elements of HTML alone: "<file>" and "<name>" stand for words.
@@ -59,6 +62,7 @@ def _tags(names):
 
 
 _INLINE_TAG, _BLOCK_TAG = _tags(_INLINE), _tags(_BLOCK)
+_LINK = re.compile(r"\w+://\S+|www\.\S+")
 _GROUPS = re.compile(r"(?<=\d)[.,'’\s](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"\d{2,100}")
 
@@ -142,8 +146,8 @@ class Cleaner:
         return ~_differences(*(side.letters for side in pairs.sides))
 
     def _letters(self, pairs):
-        """Under half of a side are letters."""
-        is_faulty = np.zeros(len(pairs), bool)
+        """Under half of a side are letters. Those of links do not count."""
+        is_faulty = np.array([_is_link(a) or _is_link(b) for a, b in pairs], bool)
         for side in pairs.sides:
             is_faulty |= side.weights[:, LETTER:].sum(axis=1) < side.weights[:, NO_LETTER]
         return is_faulty
@@ -174,8 +178,8 @@ class Cleaner:
         return is_faulty
 
     def _numbers(self, pairs):
-        """The numbers from 10 on differ."""
-        return np.array([_numbers(a) != _numbers(b) for a, b in pairs], bool)
+        """Either side has a number from 10 on that the other lacks, or one has a long number."""
+        return np.array([_have_other_numbers(a, b) for a, b in pairs], bool)
 
 
 class _Side:
@@ -270,7 +274,24 @@ def _is_too_long(text):
     )
 
 
-def _numbers(text):
-    """The numbers from 10 on, sorted: their order may differ. Decimals stand by themselves."""
-    values = map(int, _NUMBER.findall(_GROUPS.sub("", text)))
-    return sorted(value for value in values if value >= 10)
+def _is_link(text):
+    """Whether most of a text is links."""
+    if "://" not in text and "www." not in text:
+        return False
+    return 2 * sum(map(len, _LINK.findall(text))) > len(text)
+
+
+def _have_other_numbers(source, target):
+    first, second = (
+        collections.Counter(map(int, _NUMBER.findall(_GROUPS.sub("", text))))
+        for text in (source, target)
+    )
+    if first == second:
+        return False
+    differences = [
+        [number for number in difference if number >= 10]
+        for difference in (first - second, second - first)
+    ]
+    # The other side may have it in words: "ten", "six hundred".
+    is_long = any(number > 100 and number % 100 for numbers in differences for number in numbers)
+    return all(differences) or is_long

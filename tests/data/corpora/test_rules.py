@@ -1,11 +1,11 @@
 """The rules on examples, and the duplicates."""
 
-import subprocess
-import sys
+import itertools
 
 import numpy as np
 import pytest
 
+from benchmarks.corpora import clean, with_dirt
 from kformer.data.corpora.languages import LanguageScores
 from kformer.data.corpora.rules import LEVELS, RULES, Cleaner
 from kformer.data.corpora.seen import Seen
@@ -44,6 +44,7 @@ def test_a_clean_pair_stays_as_it_is():
         ("identical", "2019", "2019"),
         ("letters", "----------", "=========="),
         ("letters", "12.05.2019", "5/12/2019"),
+        ("letters", "https://example.com/a/cat", "https://beispiel.de/eine/katze"),
         ("length_ratio", "The cat sleeps.", "Die Katze schläft heute auf dem alten roten Sofa."),
         ("script", ENGLISH, "Кошка спит на диване."),
         ("script", ENGLISH, "我们必须走了，因为很晚了。"),
@@ -66,6 +67,8 @@ def test_the_rule_that_leaves_a_pair_out(rule, source, target):
         ("Thank you.", "Vielen Dank."),
         ("I paid 1,234.50 euros.", "Ich habe 1.234,50 Euro bezahlt."),
         ("Chapters 10 and 12.", "Kapitel 12 und 10."),
+        ("Ten minutes and six hundred days.", "10 Minuten und 600 Tage."),
+        ("See www.example.com for more about it.", "Mehr darüber steht auf www.example.com."),
         ("It begins at 3:00.", "Es beginnt um 3 Uhr."),
         ("I have 2 dogs.", "Ich habe zwei Hunde."),
         ("Press <enter> when 3 < 5.", "Drücken Sie <enter>, wenn 3 < 5 ist."),
@@ -183,18 +186,12 @@ def test_many_hashes():
         assert not near.any()
 
 
-@pytest.mark.heavy
 def test_hashes_are_the_same_in_every_process():
-    code = (
-        "from kformer.data.corpora.seen import Seen\n"
-        "print(Seen.hashes_of(['A cat \\ud800', '1'], ['Straße 我', '']).tolist())"
-    )
-    outputs = {
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-        for _ in range(2)
-    }
-    here = Seen.hashes_of(["A cat \ud800", "1"], ["Straße 我", ""]).tolist()
-    assert outputs == {f"{here}\n"}
+    hashes = Seen.hashes_of(["A cat \ud800", "1"], ["Straße 我", ""])
+    assert hashes.tolist() == [
+        [11597833983122674932, 16236853542945993054],
+        [12428692834488689708, 15098779707408634213],
+    ]
 
 
 def test_language_scores_are_those_of_py3langid():
@@ -210,6 +207,44 @@ def test_language_scores_are_those_of_py3langid():
             expected = dict(model.rank(text))
             np.testing.assert_allclose(row, [expected[c] for c in scores.languages], atol=0.05)
     assert scores([]).shape == (0, len(scores.languages))
+
+
+def phrases(*parts):
+    return ["".join(words) for words in itertools.product(*(part.split("|") for part in parts))]
+
+
+def test_planted_dirt():
+    english = phrases(
+        "A man|A woman|The old teacher|The little girl|Two children|My neighbour|The tall driver",
+        " sits in the garden| is waiting for the train| reads a long letter| buys fresh bread"
+        "| opens the heavy door| is looking for a key| sings a beautiful song",
+        " today.| in the evening.| before the rain comes.| and laughs loudly.| with some friends.",
+    )
+    german = phrases(
+        "Ein Mann|Eine Frau|Der alte Lehrer|Das kleine Mädchen|Zwei Kinder|Mein Nachbar|Der große "
+        "Fahrer",
+        " sitzen im Garten| warten auf den Zug| lesen einen langen Brief| kaufen frisches Brot"
+        "| öffnen die schwere Tür| suchen nach einem Schlüssel| singen ein schönes Lied",
+        " heute.| am Abend.| bevor der Regen kommt.| und lachen laut.| mit einigen Freunden.",
+    )
+    order = np.random.default_rng(3).permutation(len(english))
+    english, german = ([side[i] for i in order] for side in (english, german))
+    sources, targets, kinds, expected = with_dirt(english, german, ("en", "de"), 0.4, 1)
+    kinds = np.array([kind or "clean" for kind in kinds])
+    is_out = {}
+    for level in ("usual", "strict"):
+        *texts, reasons = clean(LEVELS[level], sources, targets, ("en", "de"), [])
+        is_out[level] = reasons >= 0
+    is_right = np.array([a == b for a, b in zip(zip(*texts, strict=True), expected, strict=True)])
+    for kind in ("clean", "html", "mojibake"):
+        assert is_right[kinds == kind].all()
+        assert is_out["usual"][kinds == kind].mean() <= (0 if kind == "clean" else 0.2), kind
+    gone = "copies other_language repeated numbers_only swapped symbols empty_side links"
+    for kind in gone.split():
+        assert is_out["usual"][kinds == kind].mean() >= 0.8, kind
+    for kind in ("shifted", "truncated", "other_numbers"):
+        assert is_out["strict"][kinds == kind].mean() >= 0.7, kind
+    assert is_out["strict"][kinds == "clean"].mean() < 0.03
 
 
 def test_no_pairs():

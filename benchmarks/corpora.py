@@ -1,0 +1,357 @@
+"""Measures how several corpora are read and cleaned.
+
+    python benchmarks/corpora.py rules --data DIR [--pairs en-de,en-zh] [--share 0.4] [--seed 0]
+        [--examples 0]
+
+rules. What each rule of `kformer clean` costs and finds. DIR has the folders `multi30k-en-de/raw`
+and `tatoeba-en-zh` with `train` and `val` in both languages. A share of the pairs is made dirty in
+ways of which the rules know nothing; the others count as clean, also where the corpus itself is
+dirty or repeats them. The first table has the kinds of dirt: how many of them `usual` and `strict`
+leave out or repair (to the very text that was there before), and the rules that leave most of them
+out in `strict`. The second has each rule alone, on repaired text: precision, and recall of all
+dirt that was not repaired, clean pairs lost, and CPU seconds per million pairs. `--examples` prints
+so many clean pairs that each rule loses in `strict`.
+"""
+
+import argparse
+import collections
+import pathlib
+import random
+import sys
+import time
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.common import (  # noqa: E402
+    cpu_name,
+    names,
+    print_command,
+    print_head,
+    print_row,
+    read,
+    versions,
+)
+from kformer.data.corpora.rules import LEVELS, LOWEST_SCORE, RULES, Cleaner  # noqa: E402
+from kformer.data.corpora.seen import Seen  # noqa: E402
+from kformer.data.word_alignment import AlignmentScores  # noqa: E402
+
+CORPORA = {"en-de": "multi30k-en-de/raw", "en-zh": "tatoeba-en-zh"}
+# Sentences of other languages: subject, verb, place.
+PHRASES = {
+    "fr": (
+        "Un homme|Une femme|Un jeune garçon|Une petite fille|Un chien noir|Le vieux pêcheur",
+        " joue| court| attend| dort| se repose| regarde les passants",
+        " dans la rue.| sur la plage.| devant le magasin.| près de la rivière.| sous un arbre.",
+    ),
+    "es": (
+        "Un hombre|Una mujer|Un niño pequeño|Una joven|Un perro negro|El viejo pescador",
+        " juega| corre| espera| duerme| descansa| mira a la gente",
+        " en la calle.| en la playa.| delante de la tienda.| cerca del río.| bajo un árbol.",
+    ),
+    "nl": (
+        "Een man|Een vrouw|Een kleine jongen|Een meisje|Een zwarte hond|De oude visser",
+        " speelt| rent| wacht| slaapt| rust uit| kijkt naar de mensen",
+        " op straat.| op het strand.| voor de winkel.| bij de rivier.| onder een boom.",
+    ),
+    "sv": (
+        "En man|En kvinna|En liten pojke|En flicka|En svart hund|Den gamla fiskaren",
+        " leker| springer| väntar| sover| vilar sig| tittar på människorna",
+        " på gatan.| på stranden.| framför affären.| vid floden.| under ett träd.",
+    ),
+    "cs": (
+        "Muž|Žena v modrém|Malý chlapec|Mladá dívka|Černý pes|Starý rybář",
+        " si hraje| běží rychle| čeká na přítele| tiše spí| odpočívá| se dívá na lidi",
+        " na ulici.| na pláži.| před obchodem.| u velké řeky.| pod stromem.",
+    ),
+    "ru": (
+        "Мужчина|Женщина|Маленький мальчик|Девочка|Чёрная собака|Старый рыбак",
+        " играет| бежит| ждёт| спит| отдыхает| смотрит на людей",
+        " на улице.| на пляже.| перед магазином.| у реки.| под деревом.",
+    ),
+    "ja": (
+        "男の人が|女の人が|小さな男の子が|女の子が|黒い犬が|年を取った漁師が",
+        "通りで|海辺で|店の前で|川のそばで|木の下で",
+        "遊んでいます。|走っています。|待っています。|眠っています。|人々を見ています。",
+    ),
+}
+# What pages say around their text: two languages.
+BOILERPLATE = {
+    "en": "Click here to read more|All rights reserved|Sign in to leave a comment|Home|Next page|"
+    "Share this article|We use cookies to improve this page|Back to top|Add to basket|Terms of use|"
+    "Subscribe to our newsletter|Follow us|Print|Search results|Your shopping basket is empty",
+    "de": "Hier klicken, um mehr zu lesen|Alle Rechte vorbehalten|Zum Kommentieren anmelden|Start|"
+    "Nächste Seite|Diesen Artikel teilen|Wir nutzen Cookies, um diese Seite zu verbessern|"
+    "Nach oben|In den Warenkorb|Nutzungsbedingungen|Unseren Newsletter bestellen|Folgen Sie uns|"
+    "Drucken|Suchergebnisse|Ihr Warenkorb ist leer",
+    "zh": "点击这里阅读更多|版权所有|登录后发表评论|首页|下一页|分享这篇文章|"
+    "我们使用Cookie来改进本页|返回顶部|加入购物车|使用条款|"
+    "订阅我们的通讯|关注我们|打印|搜索结果|您的购物车是空的",
+}
+
+
+# Dirt: functions of (the numbers of a pair, its texts, random numbers) that return a dirty pair.
+
+
+class Dirt:
+    """Makes pairs dirty.
+
+    Args:
+        sources, targets: lists of str. The clean corpus.
+        languages: two codes.
+        clean: list of int. The pairs that stay clean.
+        random: `random.Random`.
+    """
+
+    def __init__(self, sources, targets, languages, clean, random):
+        self.sources, self.targets, self.clean = sources, targets, clean
+        self.languages, self.random = languages, random
+
+    def copies(self, i):
+        return (self.sources[i],) * 2 if self.random.random() < 0.7 else (self.targets[i],) * 2
+
+    def shifted(self, i):
+        return self.sources[i], self.targets[(i + 1) % len(self.targets)]
+
+    def other_language(self, i):
+        other = self.random.choice([code for code in PHRASES if code not in self.languages])
+        text = "".join(self.random.choice(part.split("|")) for part in PHRASES[other])
+        return self.random.choice([(self.sources[i], text), (text, self.targets[i])])
+
+    def truncated(self, i):
+        """The beginning of the target, a third to a half of it."""
+        characters = self.languages[1] == "zh"
+        words = list(self.targets[i]) if characters else self.targets[i].split()
+        end = max(1, round(len(words) * self.random.uniform(0.33, 0.5)))
+        return self.sources[i], ("" if characters else " ").join(words[:end])
+
+    def repeated(self, i):
+        """A clean pair that stands further up, if there is one."""
+        other = self.random.choice([j for j in self.clean[:100] if j < i] or self.clean[:1])
+        return self.sources[other], self.targets[other]
+
+    def html(self, i):
+        name = self.random.choice(["p", "div", "li", "span class='x'", 'a href="/page?a=1"'])
+        opening, closing = f"<{name}>", f"</{name.split()[0]}>"
+        spaces = self.random.choice(["&nbsp;", "<br/>", "&#160;"])
+        return tuple(
+            opening + text.replace("'", "&#39;").replace(" ", spaces, 1) + closing
+            for text in (self.sources[i], self.targets[i])
+        )
+
+    def mojibake(self, i):
+        """UTF-8 that was read as another encoding. A text of ASCII alone is first quoted."""
+        source, target = self.before_mojibake(i)
+        return source, _misread(target)
+
+    def before_mojibake(self, i):
+        target = self.targets[i]
+        return self.sources[i], f"„{target}“" if target.isascii() else target
+
+    def boilerplate(self, i):
+        phrase = self.random.randrange(15)
+        return tuple(BOILERPLATE[code].split("|")[phrase] for code in self.languages)
+
+    def numbers_only(self, i):
+        day, month, year = (self.random.randrange(1, n) for n in (29, 13, 2024))
+        hour, cents = self.random.randrange(24), self.random.randrange(100)
+        return self.random.choice(
+            [
+                (f"{day}/{month}/{year}", f"{day}.{month}.{year}"),
+                (f"{year}",) * 2,
+                (f"${year}.{cents}", f"{year},{cents} €"),
+                (f"{hour}:{cents % 60:02}",) * 2,
+                (f"({day}) {hour}, {month} - {cents}%",) * 2,
+            ]
+        )
+
+    def swapped(self, i):
+        return self.targets[i], self.sources[i]
+
+    def merged(self, i):
+        """The next sentence stands in the target, too."""
+        space = "" if self.languages[1] == "zh" else " "
+        return self.sources[i], self.targets[i] + space + self.targets[(i + 1) % len(self.targets)]
+
+    def symbols(self, i):
+        return tuple(
+            self.random.choice(["-" * 20, "* * *", "____", "👍👍👍", "→ → →", "[ ] ( )", "€ / $"])
+            for _ in range(2)
+        )
+
+    def half_translated(self, i):
+        words = self.sources[i].split()
+        half = len(words) // 2
+        target = self.targets[i]
+        return self.sources[i], target[: len(target) // 2] + " " + " ".join(words[half:])
+
+    def empty_side(self, i):
+        return self.random.choice([(self.sources[i], ""), ("", self.targets[i]), (" ", "\u00a0")])
+
+    def stutter(self, i):
+        """The target's first words again and again."""
+        space = "" if self.languages[1] == "zh" else " "
+        words = list(self.targets[i]) if not space else self.targets[i].split()
+        start = space.join(words[:2])
+        return self.sources[i], space.join([start] * max(2, len(words) // 2))
+
+    def links(self, i):
+        path = "/".join(self.sources[i].lower().split()[:3])
+        link = f"https://www.example.com/{path}"
+        return link, link if self.random.random() < 0.5 else f"{link}?l={self.languages[1]}"
+
+    def other_numbers(self, i):
+        first, second = self.random.sample(range(10, 3000), 2)
+        return f"{self.sources[i]} ({first})", f"{self.targets[i]} ({second})"
+
+
+KINDS = [name for name in vars(Dirt) if not name.startswith(("_", "before"))]
+
+
+def _misread(text):
+    for encoding in ("cp1252", "latin-1"):
+        try:
+            return text.encode().decode(encoding)
+        except UnicodeDecodeError:
+            continue
+
+
+def with_dirt(sources, targets, languages, share, seed):
+    """Makes a share of a corpus dirty.
+
+    Returns:
+        Tuple (sources, targets, kinds, expected): the pairs; for each the kind of its dirt, or
+        `None`; and the pair that a repair should give.
+    """
+    generator = random.Random(seed)
+    order = list(range(len(sources)))
+    generator.shuffle(order)
+    dirty = sorted(order[: round(share * len(order))])
+    clean = sorted(set(order) - set(dirty))
+    dirt = Dirt(sources, targets, languages, clean, generator)
+    kinds, pairs = [None] * len(sources), list(zip(sources, targets, strict=True))
+    expected = list(pairs)
+    for n, i in enumerate(dirty):
+        kinds[i] = KINDS[n % len(KINDS)]
+        pairs[i] = getattr(dirt, kinds[i])(i)
+        if kinds[i] == "mojibake":
+            expected[i] = dirt.before_mojibake(i)
+    return *map(list, zip(*pairs, strict=True)), kinds, expected
+
+
+# Cleaning.
+
+
+def clean(rules, sources, targets, languages, excluded):
+    """Cleans a corpus as `kformer clean` does.
+
+    Returns:
+        Tuple (sources, targets, reasons): repaired texts, and int array of indices in `RULES`.
+    """
+    sources, targets, reasons, _ = Cleaner(rules, languages, excluded)(sources, targets)
+    remaining = np.flatnonzero(reasons < 0)
+
+    def texts():
+        return [sources[i] for i in remaining], [targets[i] for i in remaining]
+
+    if {"duplicates", "near_duplicates"} & set(rules):
+        repeats = Seen(rules)(Seen.hashes_of(*texts()))
+        for rule, is_repeat in zip(("duplicates", "near_duplicates"), repeats, strict=True):
+            reasons[remaining[is_repeat]] = RULES.index(rule)
+        remaining = np.flatnonzero(reasons < 0)
+    if "alignment" in rules:
+        is_low = AlignmentScores.fit(*texts())(*texts()) < LOWEST_SCORE
+        reasons[remaining[is_low]] = RULES.index("alignment")
+    return sources, targets, reasons
+
+
+def measure_rules(options):
+    print_command()
+    print(f"{cpu_name()}; {versions('ftfy', 'py3langid', 'numpy')}\n")
+    for pair in options.pairs:
+        measure_corpus(options, pair, pair.split("-"))
+
+
+def measure_corpus(options, pair, languages):
+    folder = options.data / CORPORA[pair]
+    clean_texts = [read(folder / f"train.{code}") for code in languages]
+    excluded = [line for code in languages for line in read(folder / f"val.{code}")]
+    sources, targets, kinds, expected = with_dirt(
+        *clean_texts, languages, options.share, options.seed
+    )
+    kinds = np.array([kind or "clean" for kind in kinds])
+    repeats = len(sources) - len(set(zip(*clean_texts, strict=True)))
+    print(f"{pair}: {len(kinds):,} pairs, {(kinds == 'clean').sum():,} of them clean; ", end="")
+    print(f"{repeats} pairs of the corpus stood there before.\n")
+    is_gone, is_repaired = {}, {}
+    for level in ("usual", "strict"):
+        *texts, reasons = clean(LEVELS[level], sources, targets, languages, excluded)
+        is_gone[level] = reasons >= 0
+        pairs = zip(zip(*texts, strict=True), expected, strict=True)
+        is_repaired[level] = np.array([a == b for a, b in pairs]) & (reasons < 0)
+    print_head(("kind", "pairs", "usual: left out %", "repaired %", "strict: left out %", "by"))
+    for kind in ("clean", *KINDS):
+        of_kind = kinds == kind
+        counts = collections.Counter(RULES[reason] for reason in reasons[of_kind] if reason >= 0)
+        main = ", ".join(f"{rule} {count}" for rule, count in counts.most_common(3))
+        shares = [
+            100 * a[of_kind].mean()
+            for a in (is_gone["usual"], is_repaired["usual"], is_gone["strict"])
+        ]
+        digits = 2 if kind == "clean" else 1
+        print_row(kind, of_kind.sum(), *(f"{share:.{digits}f}" for share in shares), main)
+    print()
+    print_head(("rule", "precision", "recall %", "clean lost", "of 10,000", "s per million pairs"))
+    is_dirty = (kinds != "clean") & ~is_repaired["usual"]
+    for rule in RULES:
+        begin = time.process_time()
+        if rule in ("mojibake", "html"):
+            clean([rule], sources, targets, languages, excluded)
+            seconds = time.process_time() - begin
+            print_row(rule, "repairs", "", "", "", f"{seconds / len(kinds) * 1e6:.1f}")
+            continue
+        alone = clean([rule], *texts, languages, excluded)[2]
+        seconds = time.process_time() - begin
+        if rule == "alignment":  # Fitted on what the other rules leave.
+            alone = reasons
+        is_out = alone == RULES.index(rule)
+        lost = (is_out & (kinds == "clean")).sum()
+        print_row(
+            rule,
+            f"{(is_out & is_dirty).sum() / max(is_out.sum(), 1):.3f}",
+            f"{100 * (is_out & is_dirty).sum() / is_dirty.sum():.1f}",
+            lost,
+            f"{lost / (kinds == 'clean').sum() * 1e4:.1f}",
+            f"{seconds / len(kinds) * 1e6:.1f}",
+        )
+    for level in ("usual", "strict"):
+        begin = time.process_time()
+        clean(LEVELS[level], sources, targets, languages, excluded)
+        seconds = time.process_time() - begin
+        print_row(level, "", "", "", "", f"{seconds / len(kinds) * 1e6:.1f}")
+    print()
+    for rule in RULES if options.examples else ():
+        rows = np.flatnonzero((reasons == RULES.index(rule)) & (kinds == "clean"))
+        for row in rows[: options.examples]:
+            print(f"{rule}: {texts[0][row]} | {texts[1][row]}")
+    print()
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = parser.add_subparsers(dest="part", required=True)
+    part = parts.add_parser("rules", help="what each rule costs and finds, on planted dirt")
+    part.add_argument("--data", type=pathlib.Path, required=True)
+    part.add_argument("--pairs", type=names, default=list(CORPORA), help="of en-de, en-zh")
+    part.add_argument("--share", type=float, default=0.4, help="of dirty pairs")
+    part.add_argument("--seed", type=int, default=0)
+    part.add_argument("--examples", type=int, default=0, help="clean pairs lost, for each rule")
+    options = parser.parse_args()
+    if options.part == "rules":
+        measure_rules(options)
+
+
+if __name__ == "__main__":
+    main()
