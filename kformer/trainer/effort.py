@@ -34,12 +34,11 @@ from kformer.trainer.taught_text import BEAM_SIZE
 from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.trainer.training import locked_run
 from kformer.training.defaults import count_steps
-from kformer.training.options import TrainOptions, check_options
+from kformer.training.options import check_options
 from kformer.utils import files
 from kformer.utils.checksums import file_checksum
-from kformer.utils.lines import read_lines
 from kformer_options.model_folders import PARTS, training_exists
-from kformer_options.text_files import check_rereadable, count_lines
+from kformer_options.text_files import count_lines
 from kformer_options.wording import counted
 
 # What was made: the measured speed, and the seconds of each part.
@@ -118,6 +117,7 @@ def train_effort(path, options, resume, reports, jobs=1):
         is_new = not (folder / PLAN_FILE).exists()
         options = _settled(path, options, resume, is_new)
         num_pairs, jobs = count_pairs(options), Jobs(jobs)
+        check_alignments(options)
         try:
             if is_new:
                 write_plan(folder, options)
@@ -133,28 +133,21 @@ def train_effort(path, options, resume, reports, jobs=1):
 def _settled(path, options, resume, is_new):
     """The checked `TrainOptions` of the whole training."""
     if is_new:
-        if (config := stored_config(path, resume)) is not None:
-            resume_options(config["training"], options, path)  # It refuses another effort.
-        settled = TrainOptions(**options)
+        config = stored_config(path, resume)
+        stored = config and config["training"]  # It has another effort, so it is refused.
     elif not resume:
         raise training_exists(path)
     else:
-        plan = read_plan(path / PARTS)
+        stored = read_plan(path / PARTS)
         for name in ("epochs", "steps"):
-            if options.get(name, plan.get(name)) != plan.get(name):
+            if options.get(name, stored.get(name)) != stored.get(name):
                 raise ValueError(
                     f"The parts of the training in {path} are as long as it began with: leave "
                     f"{name} out, or begin a new training in another folder."
                 )
-        settled = resume_options(plan, options, path)
-    check_options(settled)
-    for text in (settled.monolingual_source, settled.monolingual_target):
-        if text is not None:
-            check_rereadable(text, "monolingual text")
-            read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
-    if settled.guided_alignment is not None:
-        check_alignments(settled)
-    return settled
+    options = resume_options(stored, options, path)
+    check_options(options)
+    return options
 
 
 def _provide_tokenizer(folder, options, num_pairs, report):

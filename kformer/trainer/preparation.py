@@ -82,10 +82,7 @@ def prepare(path, options, resume, reports, hosts):
 
     def settle():
         config = stored_config(path, resume)
-        if config is None:
-            settled = TrainOptions(**options)
-        else:
-            settled = resume_options(config["training"], options, path)
+        settled = resume_options(config and config["training"], options, path)
         check_options(settled)
         check_updates(settled)
         return config, settled, count_pairs(settled)

@@ -1,5 +1,6 @@
 """`train_run` with an effort of 2 or 3: teachers, a student, last trainings."""
 
+import pathlib
 import shutil
 
 import numpy as np
@@ -279,10 +280,9 @@ def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings
     with pytest.raises(ValueError, match=f"^{small} has no teachers to take: give a training with"):
         trainings.train(2, "student", teachers_from=str(small))
     path = trainings.texts["train_source"]
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("one more\n")
+    pathlib.Path(path).write_bytes(b"another text\n" * 160)
     other = tmp_path / "other"
-    other.write_bytes(b"other\n" * 161)
+    other.write_bytes(b"other\n" * 160)
     with pytest.raises(ValueError, match=f"^The teachers of {run} learned from {path} and"):
         trainings.train(2, "student", teachers_from=str(run), train_target=str(other))
     with pytest.raises(FileNotFoundError, match="There is no run directory"):
