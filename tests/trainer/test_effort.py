@@ -419,7 +419,7 @@ def test_the_command_says_that_an_interrupted_training_of_parts_can_go_on(tmp_pa
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(effort, "measure_speed", lambda *arguments: {})
     monkeypatch.setattr(Parts, "run", interrupted)
     monkeypatch.setattr("sys.stderr.write", said.append)
     files = [f"--{name.replace('_', '-')}={path}" for name, path in texts.items()]
@@ -432,7 +432,7 @@ def test_the_command_says_that_an_interrupted_training_of_parts_can_go_on(tmp_pa
 @pytest.mark.any_backend
 def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
     texts = write_pairs(tmp_path)
-    monkeypatch.setattr(Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(effort, "measure_speed", lambda *arguments: {})
     monkeypatch.setattr(Parts, "run", lambda self: self._options)
     options = train(tmp_path / "run", texts, effort=2)
     assert options.effort == 2
