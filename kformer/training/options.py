@@ -18,9 +18,9 @@ def check_options(options):
     Raises:
         ValueError: an option is missing, or two options contradict each other.
     """
-    check_combinations(options)
     check_model_options(options)
     if options.packed:
         check_packing(options.model_options or {})
     if options.guided_alignment is not None:
         check_guidable((options.model_options or {}).get("attention_kind", "full"))
+    check_combinations(options)
