@@ -10,6 +10,7 @@ import typer
 
 from kformer_cli.alignment import align, calibrate
 from kformer_cli.command import Command, Group, command_class
+from kformer_cli.corpora import clean
 from kformer_cli.distillation import distill
 from kformer_cli.formats import export, import_
 from kformer_cli.plotting import plot
@@ -51,7 +52,7 @@ def _root(
 
 for _command in (
     *(quickstart, train, average, card, translate, evaluate, score, align),
-    *(calibrate, distill, export, import_, trim, serve),
+    *(calibrate, clean, distill, export, import_, trim, serve),
 ):
     _class = command_class(_command.first) if hasattr(_command, "first") else Command
     app.command(_command.__name__.strip("_"), cls=_class)(_command)

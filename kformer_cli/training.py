@@ -109,8 +109,8 @@ def _train_options():
         **chosen("model_parallel", "jobs", "matmul_precision", "keep_memory"),
         **chosen("hosts", "host_index"),
     },
-    first="train_source train_target valid_source valid_target preset start_from epochs effort "
-    "made_for output backend",
+    first="train_source train_target corpora valid_source valid_target preset start_from epochs "
+    "effort made_for output backend",
 )
 def train(
     output: pathlib.Path = option(
@@ -140,7 +140,7 @@ def train(
     place = place_of_host(options["hosts"], options["host_index"])
     is_first = place is None or place.index == 0
     kept = {name: options[name] for name in ("resume", "overwrite")}
-    if options["resume"] and settings["train_source"] is None:
+    if options["resume"] and not (settings["train_source"] or settings["corpora"]):
         check_begun(output)
     if is_first and not any(kept.values()):
         check_new_run(output)
@@ -171,10 +171,11 @@ def _check_files(output, settings, resume):
     """Checks the files, folders and combinations of a training."""
     if output.exists() and not output.is_dir():
         raise NotADirectoryError(f"{output} is a file, so no run directory can be made there.")
-    for name in (*itertools.chain(*TEXTS), *_FURTHER_TEXTS):
+    for name in (*itertools.chain(*TEXTS), *_FURTHER_TEXTS, "corpora"):
         check_rereadable(settings[name], named(name))
     for names in TEXTS:
         check_sides([(settings[name], named(name)) for name in names])
+    check_text(settings["corpora"], named("corpora"))
     if settings["guided_alignment"] not in (None, "auto"):
         check_text(settings["guided_alignment"], named("guided_alignment"))
     if settings["teachers_from"] and not resume:

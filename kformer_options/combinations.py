@@ -36,6 +36,11 @@ _EXCLUDE = (
     ("subword_sampling", "guided_alignment", "Alignments belong to one segmentation of the text"),
     ("subword_sampling", "teachers", "Predictions belong to one segmentation of the text"),
     ("start_from", "effort", _OWN_TEACHERS),
+    *(
+        ("corpora", name, "A description of corpora names all files")
+        for name in ("train_source", "train_target")
+    ),
+    ("corpora", "effort", "An effort above 1 reads two files, such as kformer clean writes"),
     ("teachers", "effort", _OWN_TEACHERS),
 )
 # The values with which an option needs nothing, and excludes none.
@@ -50,23 +55,26 @@ class _Words(dict):
         return named(name)
 
 
-def check_combinations(options):
+def check_combinations(options, has_validation=None):
     """Checks that no option of a training is missing, and no two contradict each other.
 
     Args:
         options: object with an attribute for each option of a training; `None` means unset.
+        has_validation: bool or `None`, default `None`. Whether the description of corpora has a
+            validation set; `None` if nobody has read it yet.
 
     Raises:
         ValueError: an option is missing, or two options contradict each other.
     """
     words = _Words(options=options)
+    may_be_valid = options.corpora is not None and has_validation is not False
     for rules in (_rules_of_pairs, _rules_of_texts, _rules_of_the_model):
-        for is_broken, sentence in rules(options):
+        for is_broken, sentence in rules(options, may_be_valid):
             if is_broken:
                 raise ValueError(sentence.format_map(words))
 
 
-def _rules_of_pairs(options):
+def _rules_of_pairs(options, may_be_valid):
     """Yields whether an option lacks one that it needs, or has one that it excludes; a sentence."""
     for name in _OF_TEACHERS:
         yield (
@@ -76,6 +84,7 @@ def _rules_of_pairs(options):
         )
     for names, needs, reason in _NEEDS:
         is_met = any(getattr(options, need) for need in needs)
+        is_met = is_met or may_be_valid and needs[0] == "valid_source"
         remedy = " and ".join(f"{{{need}}}" for need in needs)
         for name in names:
             is_set = getattr(options, name) not in (None, _NEED_NOTHING.get(name))
@@ -87,11 +96,16 @@ def _rules_of_pairs(options):
         yield are_set, f"{reason}: leave out {{{names[0]}}}{value}, or {{{names[1]}}}."
 
 
-def _rules_of_texts(options):
+def _rules_of_texts(options, may_be_valid):
     """Yields whether a text, or a side of it, is missing, and the sentence about it."""
     yield (
-        options.train_source is None or options.train_target is None,
+        options.corpora is None and None in (options.train_source, options.train_target),
         "A training needs both sides of the corpus: give {train_source} and {train_target}.",
+    )
+    yield (
+        options.corpora is not None and options.guided_alignment not in (None, "auto"),
+        "{guided_alignment} {options.guided_alignment} belongs to one text, and {corpora} has "
+        "several: take auto.",
     )
     for start, name in _TEXTS.items():
         sides = [f"{start}_source", f"{start}_target"]
@@ -100,7 +114,9 @@ def _rules_of_texts(options):
             f"{name} needs both sides: give {{{sides[0]}}} and {{{sides[1]}}}, or neither.",
         )
     yield (
-        options.general_valid_source is not None and options.valid_source is None,
+        options.general_valid_source is not None
+        and options.valid_source is None
+        and not may_be_valid,
         "{general_valid_source} is measured beside the validation set: give {valid_source} and "
         "{valid_target}, or leave it out.",
     )
@@ -112,7 +128,7 @@ def _rules_of_texts(options):
     )
 
 
-def _rules_of_the_model(options):
+def _rules_of_the_model(options, _):
     """Yields whether model and tokenizer contradict another option, and the sentence about it."""
     for name in OF_THE_MODEL:
         yield (

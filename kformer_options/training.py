@@ -69,6 +69,12 @@ class TrainOptions:
         "Target side: line n is the translation of line n of the source. A new training needs it.",
         settled="",
     )
+    corpora: Path | None = option(
+        "Describe several corpora in a YAML file instead, with their languages, weights, cleaning "
+        "and validation sets: compressed, of many formats, dirty. The guide on corpora has its "
+        "keys.",
+        metavar="FILE",
+    )
     valid_source: Path | None = option(
         "Source side of the validation set, on which the model is measured after each epoch."
     )

@@ -1,5 +1,7 @@
 """Pairs of text as deterministic, length-bucketed batches."""
 
+from kformer.data.corpora.description import Corpora, Corpus
+from kformer.data.corpora.job import CleaningReport, clean
 from kformer.data.corpus import PreparedCorpus
 from kformer.data.mixed_corpus import MixedCorpus
 from kformer.data.parallel_dataset import ParallelDataset
@@ -9,6 +11,9 @@ from kformer.data.token_alignments import TokenAlignments
 from kformer.data.word_alignment import align_words, alignment_error_rate
 
 __all__ = [
+    "CleaningReport",
+    "Corpora",
+    "Corpus",
     "MixedCorpus",
     "ParallelDataset",
     "PreparedCorpus",
@@ -16,5 +21,6 @@ __all__ = [
     "TokenAlignments",
     "align_words",
     "alignment_error_rate",
+    "clean",
     "prepare",
 ]

@@ -7,7 +7,9 @@ from kformer.data.corpus import SIDES, PreparedCorpus
 from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
+from kformer.models.guided_alignment import check_guidable
 from kformer.saving.run_directory import load_run
+from kformer.trainer.lines import lines_of
 from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
@@ -35,15 +37,15 @@ def count_pairs(options):
         options: `TrainOptions`.
 
     Returns:
-        int. The number of pairs.
+        int. The number of pairs, `None` for described corpora.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty, the two sides differ in length, or text in one language is not
-            UTF-8.
+        ValueError: a file is empty, or the two sides differ in length.
     """
     count = None
     for names in TEXTS:
+        count = None
         paths = [getattr(options, name) for name in names]
         if paths[0] is None:
             continue
@@ -55,10 +57,6 @@ def count_pairs(options):
             path = paths[counts.index(0)]
             raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
         count = check_same_length(f"'{paths[0]}'", counts[0], f"'{paths[1]}'", counts[1])
-    for path in (options.monolingual_source, options.monolingual_target):
-        if path is not None:
-            check_rereadable(path, "monolingual text")
-            read_lines(path, "monolingual")  # Now, and not after the teachers' trainings.
     return count
 
 
@@ -166,21 +164,26 @@ def check_same_data(data, state, path):
 
 
 def check_alignments(options):
-    """Checks the file of a training's alignments, if there is one, before the long work.
+    """Checks the words and the attention of a training with guided alignment, before long work.
 
     Args:
-        options: `TrainOptions`.
+        options: `TrainOptions` with `guided_alignment`, of a training on two files.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: the alignments do not fit the training text.
+        ValueError: the alignments do not fit the training text, or the new model's kind of
+            attention has none.
     """
-    if options.guided_alignment not in (None, "auto"):
-        read_pharaoh(options.guided_alignment, *_sides(options))
+    check_guidable((options.model_options or {}).get("attention_kind", "full"))
+    if options.guided_alignment != "auto":
+        read_pharaoh(options.guided_alignment, *_sides(lines_of(None, options, None)))
 
 
-def _sides(options):
-    return [read_lines(getattr(options, f"train_{side}"), side) for side in SIDES]
+def _sides(lines):
+    return [
+        [line for path in paths for line in read_lines(path, side)]
+        for paths, side in zip((lines.sources, lines.targets), SIDES, strict=True)
+    ]
 
 
 class TextOfTraining:
@@ -189,6 +192,7 @@ class TextOfTraining:
     Args:
         path: `pathlib.Path` of the run directory. Its folder `data` keeps the prepared text.
         options: `TrainOptions`.
+        lines: `Lines`.
         tokenizer: `Tokenizer`.
         max_length: int. The longest sequence in tokens.
         reports: `Reports`.
@@ -199,20 +203,33 @@ class TextOfTraining:
         ValueError: a host has another text.
     """
 
-    def __init__(self, path, options, tokenizer, max_length, reports, hosts):
-        self._path, self._tokenizer, self._hosts = path, tokenizer, hosts
+    def __init__(self, path, options, lines, tokenizer, max_length, reports, hosts):
+        self._path, self._lines, self._tokenizer, self._hosts = path, lines, tokenizer, hosts
         self._max_length, self._reports = max_length, reports
-        self.corpus = self._prepared("training", options, "train")
+        sides, weights = zip(lines.sources, lines.targets, strict=True), [*lines.weights]
+        corpora = [self._prepared("training", *each) for each in sides]
         if options.general_source is not None:
-            general = self._prepared("general", options, "general")
+            general = self._prepared("general", options.general_source, options.general_target)
             share = options.general_share or default_of("general_share")
-            weight = self.corpus.num_pairs / general.num_pairs * share / (1 - share)
-            self.corpus = MixedCorpus([self.corpus, general], [1, weight], options.seed or 0)
-            sample = f"a new sample of {general.num_pairs:,} in every epoch"
-            reports.setting(f"general: {counted(self.corpus.counts[1], 'pair')}, {sample}")
+            pairs = [weight * c.num_pairs for weight, c in zip(weights, corpora, strict=True)]
+            corpora.append(general)
+            weights.append(sum(pairs) / general.num_pairs * share / (1 - share))
+        if weights == [1]:
+            [self.corpus] = corpora
+        else:
+            self.corpus = MixedCorpus(corpora, weights, options.seed or 0)
+            self._report_mixture(options.general_source is not None)
 
-    def _prepared(self, what, options, split):
-        sides = (getattr(options, f"{split}_{side}") for side in SIDES)
+    def _report_mixture(self, has_general):
+        *_, general = corpora = self.corpus.corpora
+        if has_general:
+            sample = f"a new sample of {general.num_pairs:,} in every epoch"
+            self._reports.setting(f"general: {counted(self.corpus.counts[-1], 'pair')}, {sample}")
+        if len(corpora) > 1 + has_general:
+            counts = [f"{count:,}" for count in self.corpus.counts[: len(corpora) - has_general]]
+            self._reports.setting(f"corpora: {' + '.join(counts)} pairs in every epoch")
+
+    def _prepared(self, what, *sides):
         text, folder = (*sides, self._tokenizer), self._path / "data"
         progress = Progress(what="pairs prepared", name="data", report=self._reports.outcome)
         settings = {"report": self._reports.setting, "progress": progress}
@@ -254,9 +271,10 @@ class TextOfTraining:
         settings |= {"max_shapes": min(max_shapes, _VALIDATION_SHAPES), "shuffle": False}
 
         def validation(what, split):
-            if getattr(options, f"{split}_source") is None:
+            sides = [getattr(options, f"{split}_{side}") for side in SIDES]
+            if sides[0] is None:
                 return None
-            return ParallelDataset.from_prepared(self._prepared(what, options, split), **settings)
+            return ParallelDataset.from_prepared(self._prepared(what, *sides), **settings)
 
         general = validation("general validation", "general_valid")
         return train, validation("validation", "valid"), general
@@ -265,7 +283,7 @@ class TextOfTraining:
         """The aligned tokens of the training text. Its aligned words are kept in the run, so that
         a resumed training has the same.
         """
-        sides = _sides(options)
+        sides = _sides(self._lines)
         # In Pharaoh's format. The name of the prepared text is a digest of its content.
         path = self._path / "data" / f"alignments-{self.corpus.folder.name}.txt"
 

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from kformer.text.sentencepiece_training import VocabularySizeError
+from kformer.trainer.lines import Lines
 from kformer.trainer.tokenizer import train_tokenizer
 from kformer.training.options import TrainOptions
 
@@ -21,16 +22,15 @@ def test_a_corpus_with_fewer_pieces_gets_the_largest_vocabulary_that_it_has(
     for name, line in zip(("source", "target"), lines, strict=True):
         paths.append(tmp_path / name)
         paths[-1].write_text((line + "\n") * 5, encoding="utf-8")
-    options = TrainOptions(
-        train_source=str(paths[0]), train_target=str(paths[1]), separate_vocabularies=separate
-    )
+    options = TrainOptions(separate_vocabularies=separate)
+    text = Lines([str(paths[0])], [str(paths[1])], [1])
     said = []
-    tokenizer = train_tokenizer(options, 5, said.append)
+    tokenizer = train_tokenizer(options, text, said.append)
     assert (
         260 < tokenizer.vocabulary_size < most
         and tokenizer.joint == (not separate)
         and len(said) == 1
     )
     with pytest.raises(VocabularySizeError, match="vocabulary_size=1000 is too large") as error:
-        train_tokenizer(dataclasses.replace(options, vocabulary_size=1000), 5, said.append)
+        train_tokenizer(dataclasses.replace(options, vocabulary_size=1000), text, said.append)
     assert error.value.side == 0 and 260 < error.value.possible < 1000

@@ -150,8 +150,8 @@ class Corpora:
 
     def __init__(self, corpora, *, validation=None, clean="usual", temperature=1, folder="."):
         folder = pathlib.Path(folder)
-        if not isinstance(corpora, dict) or not corpora:
-            raise ValueError("corpora must be a dict with at least one corpus, by name.")
+        if not _dict("corpora", corpora):
+            raise ValueError("corpora must have at least one corpus, by name.")
         clean = _rules("clean", clean)
         folder = pathlib.Path(folder)
         self.corpora = {
@@ -216,6 +216,35 @@ class Corpora:
             if corpus.both_directions:
                 directions[corpus.languages[::-1]] = None
         return list(directions)
+
+    def of_lines(self, paths):
+        """Returns a description of cleaned text, as the content of a YAML file beside it.
+
+        Args:
+            paths: dict of name to paths of the two files of a corpus's lines.
+        """
+        import yaml
+
+        corpora = {}
+        for name, files in paths.items():
+            corpus = self.corpora[name]
+            source, target = (path.name for path in files)
+            corpora[name] = {"source": source, "target": target}
+            corpora[name]["languages"] = "-".join(corpus.languages)
+            corpora[name] |= {"both_directions": True} if corpus.both_directions else {}
+            corpora[name] |= {"weight": corpus.weight} if corpus.weight != 1 else {}
+        value = {"corpora": corpora, "clean": "none"}
+        if self.validation:
+            value["validation"] = {
+                "-".join(direction): {
+                    "source": os.path.abspath(source),
+                    "target": os.path.abspath(target),
+                }
+                for direction, (source, target) in self.validation.items()
+            }
+        if self.temperature != 1:
+            value["temperature"] = self.temperature
+        return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
 
 
 def _corpus(name, entry, clean, folder):
