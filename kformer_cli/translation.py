@@ -86,8 +86,8 @@ def translate(
 
     Every input line has exactly one output line: an empty line gives an empty line, and bytes that
     are not UTF-8 are read as U+FFFD. A SavedModel's search is fixed at its export, so other search
-    options than those are refused. With --workers files may be compressed (.gz, .zst), JSON
-    lines (.jsonl) or Parquet (.parquet).
+    options than those are refused. With --workers files may be compressed (.gz, .bz2, .xz, .zst),
+    JSON lines (.jsonl) or Parquet (.parquet).
 
     Examples: [bold]echo "A man rides a horse." | kformer translate runs/en-de[/bold]
 

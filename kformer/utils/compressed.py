@@ -2,6 +2,7 @@
 
 import bz2
 import contextlib
+import errno
 import gzip
 import io
 import lzma
@@ -14,7 +15,10 @@ from kformer_options.text_files import COMPRESSIONS
 
 _BUFFER_BYTES = 1 << 20
 _ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-_DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+_DAMAGE = (
+    *(EOFError, OSError, UnicodeDecodeError),
+    *(zlib.error, lzma.LZMAError, zipfile.BadZipFile),
+)
 
 
 def plain_name(path):
@@ -56,11 +60,13 @@ def naming_damage(path):
     try:
         yield
     except Exception as error:
-        is_of_system = getattr(error, "errno", None) is not None
+        # A damaged archive leads to places before its begin.
+        is_of_system = getattr(error, "errno", None) not in (None, errno.EINVAL)
         is_damage = isinstance(error, _DAMAGE) and not is_of_system
         if not is_damage and not type(error).__module__.startswith("pyarrow"):
             raise
-        message = f"{path} is damaged, or not what its name says ({error})."
+        reason = " ".join(str(error).split())
+        message = f"{path} is damaged, or not what its name says ({reason})."
         raise ValueError(message) from error
 
 

@@ -88,8 +88,8 @@ def translate_file(input, output, options, *, workers, address=None, progress=No
 
     Args:
         input, output: path. Lines of text, JSON lines (`.jsonl`, `.ndjson`), both also compressed
-            (`.gz`, `.zst`), or Parquet (`.parquet`); both of one kind. The output appears when it
-            is whole.
+            (`.gz`, `.bz2`, `.xz`, `.zst`), or Parquet (`.parquet`); both of one kind. The output
+            appears when it is whole.
         options: `BatchOptions`.
         workers: int. Processes that translate at a time.
         address: str, default `None`. Address of a Ray cluster, whose machines see the model and

@@ -6,7 +6,9 @@ import gzip
 import json
 import lzma
 import os
+import random
 import threading
+import tracemalloc
 import zipfile
 from xml.sax.saxutils import escape
 
@@ -17,6 +19,7 @@ import pytest
 
 from kformer.data.corpora import readers
 from kformer.data.corpora.description import Corpora
+from kformer.utils.compressed import plain_name
 
 PAIRS = [
     ("A house.", "Ein Haus."),
@@ -328,13 +331,85 @@ def test_lines_that_are_wrong(tmp_path):
 
 
 def test_bombs(tmp_path):
-    line = b"a" * 2**24
+    line = b"a" * 2**25
+    tracemalloc.start()
     for ending in (".gz", ".bz2", ".xz", ".zst"):
         path = tmp_path / f"x.tsv{ending}"
-        fails("Line 1 of .* has more than 1,048,576 bytes", path, COMPRESS[ending](line))
+        path.write_bytes(COMPRESS[ending](line))
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        fails("Line 1 of .* has more than 1,048,576 bytes", path)
+        assert tracemalloc.get_traced_memory()[1] - before < 2**24
+    tracemalloc.stop()
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.en", line)
         archive.writestr("a.de", line)
     fails("Line 1 of .*a.en has more than", tmp_path / "x.zip")
     parquet(tmp_path / "x.parquet", [("a" * (2**20 + 1), "b")])
     fails("Record 1 of .* has a text of 1,048,577 characters", tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("name", ("x.tsv.gz", "x.tsv.zst", "x.tmx", "x.zip", "x.jsonl.bz2"))
+def test_pairs_before_the_damage_come(tmp_path, name):
+    pairs = [(f"house {n * n}", f"Haus {n * n}") for n in range(50_000)]
+    path = tmp_path / plain_name(name)
+    WRITERS[path.name](path, pairs)
+    content = COMPRESS[name.removeprefix(path.name)](path.read_bytes())
+    path = tmp_path / name
+    if name == "x.zip":  # The list of its files stands at the end.
+        with zipfile.ZipFile(path) as archive:
+            at = archive.getinfo("OpenText.de-en.en").header_offset + 90_000
+        content = content[:at] + bytes(30) + content[at + 30 :]
+    else:
+        content = content[: len(content) * 4 // 5]
+    path.write_bytes(content)
+    some = []
+    with pytest.raises(ValueError, match=f"{name}.* is (damaged|not valid)"):
+        for sources, targets in readers.read_pairs(corpus(path)):
+            some += zip(sources, targets, strict=True)
+    assert 10_000 <= len(some) < 50_000 and some == pairs[: len(some)]
+
+
+def _damaged(generator, content):
+    content, place = bytearray(content), generator.randrange(len(content))
+    kind = generator.choice(("cut", "flip", "zeros", "utf-8", "loss", "noise", "end", "line"))
+    if kind == "cut":
+        del content[place:]
+    elif kind == "flip":
+        content[place] ^= 1 << generator.randrange(8)
+    elif kind == "zeros":
+        content[place:place] = bytes(generator.randrange(1, 50))
+    elif kind == "utf-8":
+        content[place:place] = generator.choice((b"\xff", b"\xed\xa0\x80", b"\xc3"))
+    elif kind == "loss":
+        del content[place : place + generator.randrange(1, 300)]
+    elif kind == "noise":
+        content[place : place + 50] = generator.randbytes(50)
+    elif kind == "end":
+        content += generator.randbytes(100)
+    else:
+        content[place:place] = b" " * (2**20 + 1)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("name", (*WRITERS, "x.tsv.gz", "x.tsv.bz2", "x.tsv.xz", "x.tsv.zst"))
+def test_damaged_files(tmp_path, name):
+    """Each is read, or there is one sentence that names the file."""
+    pairs = [(f"house {n} “tree” & {n * n}", f"Haus {n} 半 <b>ß</b>") for n in range(60)]
+    path = file = tmp_path / plain_name(name)
+    WRITERS[path.name](path, pairs)
+    if path.is_dir():
+        file = path / "data-00000-of-00002.arrow"
+    content = COMPRESS[name.removeprefix(path.name)](file.read_bytes())
+    if not path.is_dir():
+        path = file = tmp_path / name
+    errors, generator = 0, random.Random(name)
+    for _ in range(200):
+        file.write_bytes(_damaged(generator, content))
+        try:
+            some = read(path, columns=COLUMNS.get(name))
+            assert all(isinstance(text, str) and "\n" not in text for pair in some for text in pair)
+        except ValueError as error:
+            assert str(path) in str(error) and "\n" not in str(error), error
+            errors += 1
+    assert errors > 20
