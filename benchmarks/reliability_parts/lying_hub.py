@@ -1,9 +1,11 @@
-"""Models are asked of a hub that lies: in what it says about a model, about a file, or in bytes.
+"""Models are asked of a hub that lies: in what it says about a model, about a file, or in bytes;
+or its answer has no end.
 
 Nothing may be written outside of the cache, and what is refused is one sentence. `--only unchecked`
 leaves the checks out, and must fail.
 """
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -15,6 +17,7 @@ from benchmarks.reliability_parts.hostile_values import changed_json, pick
 from kformer.interop import hub as kformer_hub
 from tests.interop.hub_server import COMMIT, Hub, serving
 
+_MOST_BYTES = 3 * 2**24
 _NAME = "owner/model"
 _SMALL = {"config.json": b"{}", "vocab.json": b'{"a": 0}', "model.safetensors": bytes(100)}
 
@@ -28,6 +31,7 @@ def run(tally, options):
     hub = Hub(_NAME, served)
     if options.only == "unchecked":
         kformer_hub._check_answer = lambda *arguments: None
+        kformer_hub._bounded_answers = lambda most: contextlib.nullcontext()
     file_download.time.sleep = lambda seconds: None
     with serving(hub) as address:
         constants.ENDPOINT = address
@@ -41,9 +45,9 @@ def run(tally, options):
 
 
 def _trial(tally, rng, hub, work):
-    hub.about, hub.headers, hub.lies = None, {}, False
+    hub.about, hub.headers, hub.lies, hub.endless, hub.sent = None, {}, False, None, 0
     hub.honest = int(rng.integers(4))
-    kind = pick(rng, ["a value", "text", "headers", "headers", "bytes"])
+    kind = pick(rng, ["a value", "text", "headers", "headers", "bytes", "no end"])
     target = work / "outside"
     if kind == "a value":
         names = [{"rfilename": name} for name in (*_SMALL, "../x.json", str(target))]
@@ -69,6 +73,9 @@ def _trial(tally, rng, hub, work):
         names = ["ETag", "X-Linked-ETag", "X-Repo-Commit", "X-Linked-Size", "X-Xet-Hash"]
         for _ in range(int(rng.integers(1, 4))):
             hub.headers[pick(rng, names)] = pick(rng, values)
+    elif kind == "no end":
+        hub.endless = pick(rng, ["/api/", "config.json", "model.safetensors"])
+        hub.status = pick(rng, [200, 302, 429, 500])
     else:
         hub.lies = True
     fault = None
@@ -85,4 +92,6 @@ def _trial(tally, rng, hub, work):
     outside = [path for path in outside if not path.startswith(f"{inside}/")]
     if outside:
         fault = f"outside of the cache: {outside[:3]}; {hub.about or hub.headers}"
+    if hub.sent > _MOST_BYTES:
+        fault = f"{hub.sent:,} bytes were taken"
     tally.add(kind, fault)

@@ -7,6 +7,7 @@ SHA-256 for large files and git's for small ones. The hub itself may lie, as a m
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
@@ -20,9 +21,11 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # What a translation model's folder is read from; other files stay at the hub.
 _SMALL = re.compile(r"[\w.-]{1,100}\.(json|model|spm|bpe)|vocab[\w.-]{0,100}|merges\.txt", re.A)
 _MOST_FILES = 1000
+# Of an answer that is no file: the names of some 100,000 files.
+_MOST_ANSWER_BYTES = 2**24
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-# The library's function is replaced for all threads.
+# The library's functions are replaced for all threads.
 _CHECKING = threading.Lock()
 
 
@@ -108,7 +111,8 @@ def _listed(library, name, revision):
     from huggingface_hub import constants, errors
 
     if not constants.HF_HUB_OFFLINE:
-        info = library.HfApi().model_info(name, revision=revision)
+        with _bounded_answers(_MOST_ANSWER_BYTES):
+            info = library.HfApi().model_info(name, revision=revision)
         _check_answer("commit", info.sha, _COMMIT)
         return info.sha, _needed(name, [file.rfilename for file in info.siblings or ()])
     try:
@@ -122,13 +126,40 @@ def _listed(library, name, revision):
 
 
 @contextlib.contextmanager
+def _bounded_answers(most):
+    """Reads no answer of the hub beyond so many bytes: the library reads all that comes, also of
+    redirections and errors, which have a bound of their own.
+    """
+    from huggingface_hub.utils import get_session
+
+    def read(chunks, most, *args, **options):
+        size = 0
+        for chunk in chunks(*args, **options):
+            size += len(chunk)
+            if size > most:
+                raise ValueError(f"an answer has more than {most:,} bytes")
+            yield chunk
+
+    def bound(response):
+        limit = most if response.is_success else _MOST_ANSWER_BYTES
+        response.iter_bytes = functools.partial(read, response.iter_bytes, limit)
+
+    hooks = get_session().event_hooks["response"]
+    hooks.append(bound)
+    try:
+        yield
+    finally:
+        hooks.remove(bound)
+
+
+@contextlib.contextmanager
 def _checked_answers(file_download):
     """Checks all that the hub answers about files, since the library makes paths of it unchecked.
 
     The library offers no such check, and asks again for each file, so an answer to us says nothing
-    about the next. Its one function that asks is replaced meanwhile.
+    about the next. Its functions that ask and that download are replaced meanwhile.
     """
-    ask = file_download.get_hf_file_metadata
+    ask, download = file_download.get_hf_file_metadata, file_download.http_get
 
     def checked(*args, **options):
         try:
@@ -143,12 +174,16 @@ def _checked_answers(file_download):
         _check_answer("ETag", answer.etag, _DIGEST)
         return answer
 
+    def bounded(*args, expected_size, **options):
+        with _bounded_answers(expected_size):
+            return download(*args, expected_size=expected_size, **options)
+
     with _CHECKING:
-        file_download.get_hf_file_metadata = checked
+        file_download.get_hf_file_metadata, file_download.http_get = checked, bounded
         try:
             yield
         finally:
-            file_download.get_hf_file_metadata = ask
+            file_download.get_hf_file_metadata, file_download.http_get = ask, download
 
 
 def _check_answer(what, value, pattern):

@@ -23,12 +23,16 @@ class Hub:
         about: bytes or `None`. What it answers about the model instead of the truth.
         headers: dict of the headers that it sends with a file instead of the true ones.
         honest: int. So many more questions about files are answered truly.
+        endless: str or `None`. The answer to a GET of a path that holds it goes on and on.
+        status: int. The status of that answer.
+        sent: int. The bytes of its body that were sent.
     """
 
     def __init__(self, name, folder):
         self.name, self.folder = name, folder
         self.requests, self.breaks, self.lies = [], 0, False
         self.about, self.headers, self.honest = None, {}, 0
+        self.endless, self.status, self.sent = None, 200, 0
 
     def answer(self, path):
         """The content of a path and the headers beside it, or `None` for a 404."""
@@ -73,6 +77,9 @@ def serving(hub):
                 self._send(404, b"", {"X-Error-Code": code})
                 return
             content, headers = found
+            if self.command == "GET" and hub.endless and hub.endless in self.path:
+                self._send_on_and_on(headers)
+                return
             is_weights = self.path.endswith(".safetensors") and self.command == "GET"
             if is_weights and hub.lies:
                 content = content[:-1] + bytes([content[-1] ^ 1])
@@ -92,6 +99,19 @@ def serving(hub):
             if self.command == "GET":
                 self.wfile.write(content[: len(content) // 2] if is_broken else content)
             self.close_connection = is_broken
+
+        def _send_on_and_on(self, headers):
+            self.send_response(hub.status)
+            extra = {"Transfer-Encoding": "chunked", "Location": f"{self.path}?"}
+            for name, value in {**headers, **extra}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            chunk, self.close_connection = b" " * 2**16, True
+            with contextlib.suppress(ConnectionError):
+                for _ in range(2**10):  # 64 MiB are "on and on".
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                    hub.sent += len(chunk)
+                self.wfile.write(b"0\r\n\r\n")
 
         def log_message(self, *arguments):
             pass

@@ -186,6 +186,18 @@ def test_an_odd_answer_is_one_sentence(hub, about):
     assert "\n" not in str(info.value)
 
 
+@pytest.mark.parametrize("status", [200, 302, 429, 500])
+@pytest.mark.parametrize("asked", ["/api/models/", "config.json", "model.safetensors"])
+def test_an_answer_without_end_is_not_read_on_and_on(hub, asked, status):
+    """Neither that about a model, nor a file, nor a redirection, nor an error."""
+    hub.endless, hub.status = asked, status
+    with pytest.raises(
+        OSError, match=f"about {NAME} as no model hub does .an answer has more than"
+    ):
+        fetch(NAME)
+    assert hub.sent < 3 * 2**24
+
+
 def test_names_that_are_no_names_of_files_are_not_asked_for(hub):
     names = ["vocab/../../x.json", "vocab\\..\\x", "vocab\0", "a" * 300 + ".json", "\ud800.json"]
     names = [{"rfilename": name} for name in (*names, "model.safetensors", "config.json")]
