@@ -59,10 +59,10 @@ def put(value, path, new):
     return value
 
 
-def changed_json(text, rng, secret, canary):
-    """JSON with one hostile value, and what it is."""
+def changed_json(text, rng, secret, canary, paths=None):
+    """JSON with one hostile value, anywhere or at one of some paths, and what it is."""
     value = json.loads(text)
-    path = pick(rng, list(places(value)))
+    path = pick(rng, paths or list(places(value)))
     new = _hostile_value(rng, secret, canary)
     text = json.dumps(put(value, path, new))
     return text, f"{'.'.join(map(str, path))} is {new!r:.80}"
