@@ -391,6 +391,36 @@ def test_added_words_in_the_graph(name, has_options, models, tmp_path):
     ] == tokenizer.detokenize(rows)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words", "reason"),
+    [
+        ("normalized", ["covid19"], "found in normalized text, and pieces that are bytes hide"),
+        pytest.param(
+            "raw",
+            [str(i) * 10_000 for i in range(100, 200)],
+            "more than a graph can look for",
+            marks=pytest.mark.heavy,
+        ),
+    ],
+)
+def test_added_words_that_a_graph_cannot_hold_are_named(kind, words, reason):
+    pytest.importorskip("tensorflow_text")
+    from kformer.export.saved_model.tokenizer import GraphTokenizer
+
+    model = Tokenizer.load("tests/frozen_run/tokenizer").sentencepiece_model("source")
+    added = {name: [] for name in ("raw", "normalized", "lstrip", "rstrip")}
+    tokenizer = Tokenizer.from_sentencepiece(
+        model,
+        vocabulary=own_pieces(model) + words,
+        **{"pad_id": 0, "unknown_id": 1, "start_id": 2, "end_id": 3},
+        added_words={**added, kind: words, "keeps_spaces": False},
+    )
+    assert tokenizer.tokenize(f"{words[0]} noon")[0] == len(own_pieces(model))
+    message = f"A SavedModel cannot read the tokenizer's added words .*: they are {reason}"
+    with pytest.raises(ValueError, match=message):
+        GraphTokenizer(tokenizer)
+
+
 def test_added_words_that_cannot_be_read_are_named(models, tmp_path):
     config = t5(tmp_path, models)
     token = {"content": "covid", "single_word": True}
