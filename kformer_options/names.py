@@ -8,7 +8,8 @@ import contextvars
 
 # The flags of the options that messages name: those of commands alone, and all that `add_flags`
 # adds where options are declared.
-FLAGS = {name: f"--{name}" for name in ("scores", "tokenize", "signatures", "closest")}
+_OF_COMMANDS = ("scores", "tokenize", "signatures", "closest", "saved-model")
+FLAGS = {name.replace("-", "_"): f"--{name}" for name in _OF_COMMANDS}
 _on_command_line = contextvars.ContextVar("on_command_line", default=False)
 
 

@@ -23,6 +23,7 @@ from kformer.training import MaskedAccuracy, MaskedCrossentropy, TrainingProgres
 from kformer.translating.translator import Translator
 from kformer.utils import files
 from kformer_options.export_formats import check_installed
+from kformer_options.names import named
 from kformer_options.wording import counted
 
 # Measured by the share of held-out pairs that are exactly right: 98.4 % after 1,800 steps at a peak
@@ -99,7 +100,7 @@ def quickstart(
         `QuickstartResult`.
 
     Raises:
-        ValueError: `output` is a folder of something else.
+        ValueError: `output` is a folder of something else, or `saved_model` is in it.
 
     Example:
     ```python
@@ -113,6 +114,11 @@ def quickstart(
     say = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
     steps = steps or (QUICK_STEPS if quick else STEPS)
     output = pathlib.Path(output)
+    if pathlib.Path(saved_model).resolve().is_relative_to(output.resolve()):
+        raise ValueError(
+            f"The SavedModel {saved_model} would be in the run {output}, which the next quickstart "
+            f"replaces: give another {named('saved_model')}."
+        )
     _check_output(output)
     try:
         check_installed("saved_model")

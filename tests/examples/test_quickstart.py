@@ -48,6 +48,9 @@ def test_it_replaces_an_older_quickstart_and_nothing_else(tmp_path):
     with pytest.raises(ValueError, match="is not empty and is not a quickstart"):
         quickstart(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
+    for saved_model in (tmp_path / "a", tmp_path / "a" / "b"):
+        with pytest.raises(ValueError, match="would be in the run .*: give another saved_model"):
+            quickstart(tmp_path / "a", saved_model)
     module._check_output(tmp_path / "new")
     older = tmp_path / "older"
     older.mkdir()
