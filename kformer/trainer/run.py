@@ -1,6 +1,7 @@
 """`train_run`: a whole training, from two text files to a run directory."""
 
 import contextlib
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from kformer.training.options import TrainOptions, check_options
 from kformer.utils.types import Path
 from kformer_options.model_folders import PARTS, check_begun
 from kformer_options.names import named
+from kformer_options.text_files import is_path
 from kformer_options.training import TRAINING
 
 
@@ -129,7 +131,20 @@ def train_run(
             settled = TrainOptions(**options)
             check_options(settled)
             count_pairs(settled)
+            _check_inputs(path, options)
             all_hosts.first(lambda: remove_training(path))
         if is_effort:
             return train_effort(path, options, resume, reports, jobs)
         return train_one(path, options, resume, reports, all_hosts)
+
+
+def _check_inputs(path, options):
+    """Refuses what a training reads in a folder that it is to empty first."""
+    for name, value in options.items():
+        if name == "teachers" or name != "log_dir" and TRAINING[name].type is os.PathLike:
+            for each in filter(is_path, value if name == "teachers" else [value]):
+                if pathlib.Path(each).resolve().is_relative_to(path.resolve()):
+                    raise ValueError(
+                        f"{named('overwrite')} would remove {each}, which {named(name)} reads: "
+                        "give another folder for the new training."
+                    )

@@ -193,6 +193,12 @@ def test_a_training_is_replaced_once_the_new_one_is_known_to_be_usable(tmp_path,
             train_run(run, overwrite=True, **{**pair, **wrong})
     with pytest.raises(ValueError, match="overwrite replaces it: give one of them"):
         train_run(run, overwrite=True, resume=True, **pair)
+    (tmp_path / "link").symlink_to(run)
+    for read in ({"start_from": run}, {"teachers": [text, tmp_path / "link"]}):
+        with pytest.raises(
+            ValueError, match=f"overwrite would remove .*, which {[*read][0]} reads"
+        ):
+            train_run(run, overwrite=True, **pair, **read)
     assert sorted(os.listdir(run)) == before and not seen
     train_run(run, overwrite=True, **pair)
     assert seen == [[]]
