@@ -113,6 +113,8 @@ def main(arguments=None):
             "KFORMER_TESTED_BACKENDS": ",".join(backends),
             "KFORMER_TEST_FILES": share,
             "KFORMER_TEST_CORES": cores,
+            # Later processes import what the first compiled, whatever a container is set to.
+            "PYTHONDONTWRITEBYTECODE": "",
             **(of_jax if backend == "jax" else {}),
         }
         output = subprocess.PIPE if options.jobs > 1 else None

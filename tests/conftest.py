@@ -3,6 +3,7 @@
 Run the tests with `python -m tests` (every backend), or with pytest and one KERAS_BACKEND.
 """
 
+import functools
 import importlib.util
 import mmap
 import os
@@ -75,6 +76,25 @@ def pytest_configure(config):
     )
 
 
+@functools.cache
+def files_of_process(kind, share):
+    """Returns the files of tests that a process reads: its share of all, such as "1/2"."""
+    files = sorted(pathlib.Path(__file__).parent.rglob("test_*.py"))
+    if kind == "smoke":
+        files = [file for file in files if "mark.smoke" in file.read_text(encoding="utf-8")]
+    index, count = map(int, share.split("/"))
+    return files[index - 1 :: count]
+
+
+def pytest_ignore_collect(collection_path):
+    """Leaves the files of other processes out: to import all takes 20 seconds."""
+    kind = os.environ.get("KFORMER_TESTS")
+    if kind is None or collection_path.suffix != ".py":
+        return None
+    files = files_of_process(kind, os.environ["KFORMER_TEST_FILES"])
+    return True if collection_path not in files else None
+
+
 def pytest_collection_modifyitems(config, items):
     """Selects the tests of this process, as `python -m tests` names them in `KFORMER_TESTS`.
 
@@ -90,7 +110,8 @@ def pytest_collection_modifyitems(config, items):
     selected = [item for item in items if _is_of_kind(item, kind)]
     if keras.backend.backend() != "torch":
         selected = each_value_once(selected)
-    selected = share_of_files(selected, os.environ["KFORMER_TEST_FILES"])
+    files = files_of_process(kind, os.environ["KFORMER_TEST_FILES"])
+    selected = [item for item in selected if item.path in files]
     deselected = set(items) - set(selected)
     if deselected:
         config.hook.pytest_deselected(items=list(deselected))
@@ -119,13 +140,6 @@ def each_value_once(items):
             selected.append(item)
             seen |= values
     return selected
-
-
-def share_of_files(items, share):
-    """Returns the tests of every n-th file; `share` is "1/2" for the first half of the files."""
-    index, count = map(int, share.split("/"))
-    paths = list(dict.fromkeys(item.path for item in items))[index - 1 :: count]
-    return [item for item in items if item.path in paths]
 
 
 def pytest_report_header(config):

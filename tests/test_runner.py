@@ -1,12 +1,13 @@
 """`python -m tests`: which CPU cores and which files each process gets."""
 
 import os
+import pathlib
 import types
 
 import pytest
 
 from tests.__main__ import BACKENDS, cores_of_jobs, parse, processes_of
-from tests.conftest import each_value_once, share_of_files
+from tests.conftest import each_value_once, files_of_process, pytest_ignore_collect
 
 pytestmark = pytest.mark.any_backend
 
@@ -32,10 +33,24 @@ def test_a_system_that_cannot_choose_cores(monkeypatch):
 
 
 def test_every_file_is_in_one_share():
-    items = [types.SimpleNamespace(path=path) for path in "aabccccde"]
-    assert share_of_files(items, "1/1") == items
-    assert [item.path for item in share_of_files(items, "1/2")] == [*"aacccce"]
-    assert [item.path for item in share_of_files(items, "2/2")] == [*"bd"]
+    files = files_of_process("each", "1/1")
+    assert pathlib.Path(__file__) in files
+    shares = [files_of_process("each", f"{index}/3") for index in (1, 2, 3)]
+    assert sorted(sum(shares, [])) == files
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_the_files_of_other_processes_are_not_read(monkeypatch):
+    monkeypatch.delenv("KFORMER_TESTS", raising=False)
+    file = pathlib.Path(__file__)
+    assert pytest_ignore_collect(file) is None
+    monkeypatch.setenv("KFORMER_TESTS", "each")
+    shares = []
+    for index in (1, 2):
+        monkeypatch.setenv("KFORMER_TEST_FILES", f"{index}/2")
+        assert pytest_ignore_collect(file.parent) is None
+        shares.append(pytest_ignore_collect(file))
+    assert shares in ([True, None], [None, True])
 
 
 def test_each_value_of_a_parameter_occurs():
