@@ -2,6 +2,7 @@
 
     python benchmarks/corpora.py rules --data DIR [--pairs en-de,en-zh] [--share 0.4] [--seed 0]
         [--examples 0]
+    python benchmarks/corpora.py readers --work DIR [--count 300000]
 
 rules. What each rule of `kformer clean` costs and finds. DIR has the folders `multi30k-en-de/raw`
 and `tatoeba-en-zh` with `train` and `val` in both languages. A share of the pairs is made dirty in
@@ -11,10 +12,16 @@ leave out or repair (to the very text that was there before), and the rules that
 out in `strict`. The second has each rule alone, on repaired text: precision, and recall of all
 dirt that was not repaired, clean pairs lost, and CPU seconds per million pairs. `--examples` prints
 so many clean pairs that each rule loses in `strict`.
+
+readers. What reading each format costs, on the same generated pairs: CPU seconds per million pairs,
+and by how much the peak of memory rises. Each is read by a process of its own. The catalogue (.po)
+has a tenth of the pairs. The files are written to DIR, and stay there.
 """
 
 import argparse
 import collections
+import concurrent.futures
+import multiprocessing
 import pathlib
 import random
 import sys
@@ -30,6 +37,7 @@ from benchmarks.common import (  # noqa: E402
     print_head,
     print_row,
     read,
+    size_on_disk,
     versions,
 )
 from kformer.data.corpora.rules import LEVELS, LOWEST_SCORE, RULES, Cleaner  # noqa: E402
@@ -337,6 +345,62 @@ def measure_corpus(options, pair, languages):
     print()
 
 
+# Readers.
+
+
+def measure_readers(options):
+    """A row for each format: what reading the same pairs costs."""
+    from tests.data.corpora.test_readers import COLUMNS, COMPRESS, WRITERS
+
+    print_command()
+    print(f"{cpu_name()}; {versions('pyarrow', 'polib')}\n")
+    print_head(("files", "pairs", "MB", "CPU s per million pairs", "MiB of memory"))
+    generator = random.Random(0)
+    words = [f"{generator.randrange(36**4):x}ü" for _ in range(20_000)]
+
+    def text():
+        return " ".join(generator.choices(words, k=generator.randrange(5, 25))) + "."
+
+    pairs = [(text(), text()) for _ in range(options.count)]
+    options.work.mkdir(parents=True, exist_ok=True)
+    few = pairs[: len(pairs) // 10]
+    for ending in COMPRESS:
+        paths = [options.work / f"two.{side}{ending}" for side in ("en", "de")]
+        for side, path in enumerate(paths):
+            content = "".join(f"{pair[side]}\n" for pair in pairs)
+            path.write_bytes(COMPRESS[ending](content.encode()))
+        _measure_reader(f"two files{ending}", paths, {"source": paths[0], "target": paths[1]})
+    for name in WRITERS:
+        path = options.work / f"corpus{name[1:]}"
+        if not path.exists():
+            WRITERS[name](path, few if name == "x.po" else pairs)
+        entry = {"files": path, "columns": COLUMNS.get(name)}
+        _measure_reader(path.suffix or "folder of datasets", [path], entry)
+
+
+def _measure_reader(label, paths, entry):
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
+        count, seconds, memory = pool.submit(_read, entry).result()
+    size = size_on_disk(*paths) / 1e6
+    print_row(label, f"{count:,}", f"{size:.1f}", f"{seconds / count * 1e6:.1f}", f"{memory:.0f}")
+
+
+def _read(entry):
+    """Returns the pairs of a corpus, CPU seconds, and MiB by which the peak of memory rises."""
+    from tests.data.corpora.test_readers import corpus, readers
+
+    corpus = corpus(entry.pop("files", None), **entry)
+    before, begin = _peak(), time.process_time()
+    count = sum(len(sources) for sources, _ in readers.read_pairs(corpus))
+    return count, time.process_time() - begin, (_peak() - before) / 1024
+
+
+def _peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -348,7 +412,12 @@ def main():
     part.add_argument("--share", type=float, default=0.4, help="of dirty pairs")
     part.add_argument("--seed", type=int, default=0)
     part.add_argument("--examples", type=int, default=0, help="clean pairs lost, for each rule")
+    part = parts.add_parser("readers", help="what reading each format costs")
+    part.add_argument("--work", type=pathlib.Path, required=True)
+    part.add_argument("--count", type=int, default=300_000, help="of pairs")
     options = parser.parse_args()
+    if options.part == "readers":
+        measure_readers(options)
     if options.part == "rules":
         measure_rules(options)
 

@@ -190,6 +190,13 @@ def test_documents():
     assert {row[4] for row in rows} == {"none"}
 
 
+@pytest.mark.heavy
+@pytest.mark.any_backend
+def test_corpora(tmp_path):
+    rows = run("corpora", "readers", "--work", tmp_path, "--count", 200)
+    assert len(rows) == 13 and {row[1] for row in rows} == {"200", "20"}
+
+
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory):
     """The folder that the parts of the campaign share."""
