@@ -49,7 +49,7 @@ REFUSED = {
     "Joey NMT": (folder(config__yaml=b"x", best__ckpt=PICKLE), "Joey NMT model.*can teach"),
     "tensor2tensor": (
         folder(**{"model__ckpt-5__index": b"x", "flags__txt": b"x"}),
-        "tensor2tensor checkpoint.*can teach",
+        "checkpoint of tensor2tensor.*can teach",
     ),
     "Keras": (keras_file, "Keras file.*load_model"),
     "HDF5": (file("model.h5", b"\x89HDF\r\n\x1a\n"), "Keras file"),
