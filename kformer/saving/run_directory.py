@@ -166,8 +166,8 @@ def write_config(path, config):
         path: `pathlib.Path` of the run directory.
         config: dict of JSON values. Names of files are written in place of their paths.
     """
-    content = with_checksum({"format_version": FORMAT_VERSION, **without_paths(config)})
-    files.write_json(path / "config.json", content)
+    config = {"format_version": FORMAT_VERSION, **without_paths(config)}
+    files.write_json(path / "config.json", with_checksum(config))
 
 
 def update_config(path, entries):

@@ -7,7 +7,6 @@ from kformer.data.corpus import SIDES, PreparedCorpus
 from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
-from kformer.models.guided_alignment import check_guidable
 from kformer.saving.run_directory import load_run
 from kformer.trainer.lines import lines_of
 from kformer.utils.backend import devices_in_use
@@ -41,7 +40,8 @@ def count_pairs(options):
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty, or the two sides differ in length.
+        ValueError: a file is empty, the two sides differ in length, or text in one language is not
+            UTF-8.
     """
     count = None
     for names in TEXTS:
@@ -57,6 +57,10 @@ def count_pairs(options):
             path = paths[counts.index(0)]
             raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
         count = check_same_length(f"'{paths[0]}'", counts[0], f"'{paths[1]}'", counts[1])
+    for path in (options.monolingual_source, options.monolingual_target):
+        if path is not None:
+            check_rereadable(path, "monolingual text")
+            read_lines(path, "monolingual")  # Now, and not after the teachers' trainings.
     return count
 
 
@@ -164,18 +168,16 @@ def check_same_data(data, state, path):
 
 
 def check_alignments(options):
-    """Checks the words and the attention of a training with guided alignment, before long work.
+    """Checks the file of a training's alignments, if there is one, before the long work.
 
     Args:
-        options: `TrainOptions` with `guided_alignment`, of a training on two files.
+        options: `TrainOptions`, of a training on two files.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: the alignments do not fit the training text, or the new model's kind of
-            attention has none.
+        ValueError: the alignments do not fit the training text.
     """
-    check_guidable((options.model_options or {}).get("attention_kind", "full"))
-    if options.guided_alignment != "auto":
+    if options.guided_alignment not in (None, "auto"):
         read_pharaoh(options.guided_alignment, *_sides(lines_of(None, options, None)))
 
 

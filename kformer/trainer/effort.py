@@ -25,20 +25,25 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kformer.trainer.data import check_alignments, count_pairs
-from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker
+from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker, shared_options
 from kformer.trainer.jobs import Jobs, timed
+from kformer.trainer.lines import lines_of
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
+from kformer.trainer.speed import measure_speed
+from kformer.trainer.taken_teachers import take_teachers
 from kformer.trainer.taught_text import BEAM_SIZE
+from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.trainer.training import locked_run
 from kformer.training.defaults import count_steps
-from kformer.training.options import TrainOptions, check_options
+from kformer.training.options import check_options
 from kformer.utils import files
 from kformer.utils.checksums import file_checksum
-from kformer.utils.lines import read_lines
 from kformer_options.model_folders import PARTS, training_exists
-from kformer_options.text_files import check_rereadable, count_lines
+from kformer_options.text_files import count_lines
 from kformer_options.wording import counted
 
+# What was made: the measured speed, and the seconds of each part.
+_DONE = "done.json"
 # The stages whose parts are trainings.
 _TRAININGS = ("teachers", "student", "last")
 # The epochs of text in one language alone, as a share of those of effort 1.
@@ -112,43 +117,67 @@ def train_effort(path, options, resume, reports, jobs=1):
         folder = path / PARTS
         is_new = not (folder / PLAN_FILE).exists()
         options = _settled(path, options, resume, is_new)
-        parts = Parts(path, options, count_pairs(options), reports, jobs)
+        num_pairs, jobs = count_pairs(options), Jobs(jobs)
+        check_alignments(options)
         try:
             if is_new:
                 write_plan(folder, options)
-            parts.prepare()
+            _provide_tokenizer(folder, options, reports.setting)
+            measured = _measured_speed(folder, options, jobs, reports.outcome)
         except Exception:
             if is_new:  # So that the same command works once the error is corrected.
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        return parts.run()
+        return Parts(path, options, num_pairs, measured, reports, jobs).run()
 
 
 def _settled(path, options, resume, is_new):
     """The checked `TrainOptions` of the whole training."""
     if is_new:
-        if (config := stored_config(path, resume)) is not None:
-            resume_options(config["training"], options, path)  # It refuses another effort.
-        settled = TrainOptions(**options)
+        config = stored_config(path, resume)
+        stored = config and config["training"]  # It has another effort, so it is refused.
     elif not resume:
         raise training_exists(path)
     else:
-        plan = read_plan(path / PARTS)
+        stored = read_plan(path / PARTS)
         for name in ("epochs", "steps"):
-            if options.get(name, plan.get(name)) != plan.get(name):
+            if options.get(name, stored.get(name)) != stored.get(name):
                 raise ValueError(
                     f"The parts of the training in {path} are as long as it began with: leave "
                     f"{name} out, or begin a new training in another folder."
                 )
-        settled = resume_options(plan, options, path)
-    check_options(settled)
-    for text in (settled.monolingual_source, settled.monolingual_target):
-        if text is not None:
-            check_rereadable(text, "monolingual text")
-            read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
-    if settled.guided_alignment is not None:
-        check_alignments(settled)
-    return settled
+    options = resume_options(stored, options, path)
+    check_options(options)
+    return options
+
+
+def _provide_tokenizer(folder, options, report):
+    """Trains the tokenizer of all models, finds it, or takes it with the teachers of a run."""
+    path, run = folder / "tokenizer", options.teachers_from
+    if run is not None and not (path / "tokenizer.json").exists():
+        take_teachers(run, folder, options).save(path)  # Saved last: where it is, all is taken.
+    lines = lines_of(None, options, None)
+    tokenizer = provide_tokenizer(folder, options, lines, None, True, report)
+    if not tokenizer.joint:
+        tokenizer.swapped().save(folder / "swapped-tokenizer")
+
+
+def _measured_speed(folder, options, jobs, report):
+    """What `measure_speed` returns about effort 1; it is kept, with checksums of the text."""
+    names = ("train_source", "train_target", "monolingual_source", "monolingual_target")
+    paths = {name: getattr(options, name) for name in names}
+    texts = {name: file_checksum(path) for name, path in paths.items() if path is not None}
+    if not (folder / _DONE).exists():
+        report("effort: measuring the speed of a training ...")
+        speed = measure_speed(folder / "speed", shared_options(folder, options), jobs.train)
+        files.write_json(folder / _DONE, {"speed": {**speed, "checksums": texts}})
+    measured = files.read_json(folder / _DONE)["speed"]
+    if measured["checksums"] != texts:
+        raise ValueError(
+            f"The text is not that which the training in {folder.parent} began with: put it back, "
+            "or begin a new training in another folder."
+        )
+    return measured
 
 
 class Parts:
@@ -158,35 +187,20 @@ class Parts:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
         num_pairs: int. The lines of the training text.
-        reports, jobs: as for `train_effort`.
+        measured: dict, from `measure_speed`.
+        reports: `Reports`.
+        jobs: `Jobs`.
     """
 
-    def __init__(self, path, options, num_pairs, reports, jobs=1):
+    def __init__(self, path, options, num_pairs, measured, reports, jobs):
         self._folder, self._options, self._num_pairs = path / PARTS, options, num_pairs
-        self._jobs, self._report = Jobs(jobs), reports.outcome
-        self._maker = PartMaker(path, options, num_pairs, reports, self._jobs)
-        self._done_file = self._folder / "done.json"
-        self._done = files.read_json(self._done_file) if self._done_file.exists() else {}
-
-    def prepare(self):
-        """Trains the tokenizer and measures the speed, unless that was done before."""
-        names = ("train_source", "train_target", "monolingual_source", "monolingual_target")
-        paths = {name: getattr(self._options, name) for name in names}
-        texts = {name: file_checksum(path) for name, path in paths.items() if path is not None}
-        self._maker.provide_tokenizer()
-        if "speed" not in self._done:
-            self._report("effort: measuring the speed of a training ...")
-            self._note("speed", {**self._maker.measure_speed(), "checksums": texts})
-        elif self._done["speed"]["checksums"] != texts:
-            raise ValueError(
-                f"The text is not that which the training in {self._folder.parent} began with: put "
-                "it back, or begin a new training in another folder."
-            )
-        self._maker.measured = self._done["speed"]
-        self._maker.publish_taken()  # Now that nothing is wrong with the text and the options.
+        self._measured, self._jobs, self._report = measured, jobs, reports.outcome
+        self._maker = PartMaker(path, options, num_pairs, measured, reports, jobs)
+        self._done = files.read_json(self._folder / _DONE)
 
     def run(self):
-        """After `prepare`: makes each part that is not made yet. Returns the `TrainResult`."""
+        """Makes each part that is not made yet. Returns the `TrainResult` of the last training."""
+        self._maker.publish_taken()
         if len(self._done) == 1:
             self._report(self._forecast())
         for stage, group in itertools.groupby(self._parts, lambda part: part.stage):
@@ -215,16 +229,21 @@ class Parts:
 
     def _forecast(self):
         """The sentence on the time of the whole training, and of a training with effort 1."""
-        options, measured = self._options, self._maker.measured
+        options, measured = self._options, self._measured
         epochs = options.epochs if options.steps else measured["epochs"]
         steps = count_steps(options.steps, epochs, measured["steps_per_epoch"])
         speed = measured["tokens_per_second"]
         whole = _duration(self._seconds(self._parts))
-        one = _duration(steps * self._maker.step_tokens / speed)
+        one = _duration(steps * self._step_tokens / speed)
         return (
             f"effort: {len(self._parts)} parts, {whole} on this machine, where effort 1 takes "
             f"{one} ({speed:,.0f} target tokens per second)"
         )
+
+    @property
+    def _step_tokens(self):
+        """The target tokens of a step of effort 1 (float)."""
+        return self._measured["epoch_tokens"] / self._measured["steps_per_epoch"]
 
     @functools.cached_property
     def _parts(self):
@@ -233,9 +252,9 @@ class Parts:
         texts = [options.monolingual_source, options.monolingual_target]
         alone = sum(count_lines(path) for path in texts if path is not None) / self._num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
-        epoch = make.measured["epoch_tokens"]
-        whole = make.measured["epochs"] * epoch
-        most = (options.steps or math.inf) * make.step_tokens  # Of each training.
+        epoch = self._measured["epoch_tokens"]
+        whole = self._measured["epochs"] * epoch
+        most = (options.steps or math.inf) * self._step_tokens  # Of each training.
         parts = []
 
         def add(name, what, stage, cost, function, *arguments):
@@ -273,7 +292,7 @@ class Parts:
 
     def _seconds(self, parts):
         """The seconds that parts take: by the measured speed, corrected by the trainings before."""
-        done, speed = self._done, self._maker.measured["tokens_per_second"]
+        done, speed = self._done, self._measured["tokens_per_second"]
         trained = [part for part in self._parts if part.stage in _TRAININGS and done.get(part.name)]
         expected = sum(part.cost for part in trained) / speed
         factor = sum(done[part.name] for part in trained) / expected if trained else 1.0
@@ -292,7 +311,7 @@ class Parts:
 
     def _note(self, name, value):
         self._done[name] = value
-        files.write_json(self._done_file, self._done)
+        files.write_json(self._folder / _DONE, self._done)
 
 
 def _duration(seconds):

@@ -11,20 +11,16 @@ from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
 from kformer.text import Tokenizer
 from kformer.trainer.data import count_pairs, validation_lines
-from kformer.trainer.lines import lines_of
 from kformer.trainer.resume import read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
-from kformer.trainer.speed import measure_speed
-from kformer.trainer.taken_teachers import take_teachers
 from kformer.trainer.taught_text import TaughtText
-from kformer.trainer.tokenizer import provide_tokenizer
 from kformer.trainer.training import Reports, TrainResult
 from kformer.training.averages import average_runs
 from kformer.training.defaults import choose_dropout, choose_ema
 from kformer.training.options import TrainOptions
 from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import without_calibration
-from kformer_options.combinations import OF_THE_MODEL, OF_THE_VALIDATION
+from kformer_options.combinations import OF_THE_MODEL
 from kformer_options.model_folders import PARTS
 from kformer_options.training import TRAINING
 from kformer_options.wording import counted
@@ -38,6 +34,21 @@ _SPLITS = ("train", "valid")
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 
 
+def shared_options(folder, options):
+    """Returns the options of every part: those of the training but for its effort and tokenizer.
+
+    Args:
+        folder: `pathlib.Path` of the parts, with the tokenizer of all models.
+        options: `TrainOptions` of the training.
+
+    Returns:
+        dict of str to value. `None` means unset.
+    """
+    of_effort = [name for name, option in TRAINING.items() if option.group == "Effort"]
+    unset = dict.fromkeys((*of_effort, *_VOCABULARY, "guided_alignment"))
+    return {**vars(options), **unset, "tokenizer": folder / "tokenizer"}
+
+
 class PartMaker:
     """Makes the parts of a training in `RUN/parts/`, one by one.
 
@@ -45,47 +56,21 @@ class PartMaker:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
         num_pairs: int. The lines of the training text.
+        measured: dict, from `kformer.trainer.speed.measure_speed`.
         reports: `Reports`.
         jobs: `Jobs`, which trains.
-
-    Attributes:
-        measured: dict. What `measure_speed` returned, which the parts need.
     """
 
-    def __init__(self, path, options, num_pairs, reports, jobs):
+    def __init__(self, path, options, num_pairs, measured, reports, jobs):
         self._path, self._folder = path, path / PARTS
-        self._options, self._num_pairs = options, num_pairs
+        self._options, self._num_pairs, self._measured = options, num_pairs, measured
         self._reports, self._report, self._jobs = reports, reports.outcome, jobs
-        self._result, self.measured = None, None
-
-    @property
-    def step_tokens(self):
-        """The target tokens of a step of effort 1 (float)."""
-        return self.measured["epoch_tokens"] / self.measured["steps_per_epoch"]
-
-    def provide_tokenizer(self):
-        """Trains the tokenizer of all models, finds it, or takes it with the teachers of a run."""
-        tokenizer, run = self._folder / "tokenizer", self._options.teachers_from
-        if run is not None and not (tokenizer / "tokenizer.json").exists():
-            # Saved last: where it is, all is taken.
-            take_teachers(run, self._folder, self._options).save(tokenizer)
-        lines = lines_of(self._path, self._options, self._reports)
-        choices = lines, None, True, self._reports.setting
-        tokenizer = provide_tokenizer(self._folder, self._options, *choices)
-        if not tokenizer.joint:
-            tokenizer.swapped().save(self._folder / "swapped-tokenizer")
+        self._result = None
 
     def publish_taken(self):
         """Makes the run directory usable where its teachers were taken."""
         if self._options.teachers_from is not None and not (self._path / "config.json").exists():
             self._publish(self._folder / "forward-1")
-
-    def measure_speed(self):
-        """Returns what a few steps of effort 1 say about it, as `kformer.trainer.speed` does."""
-        options = {name: getattr(self._options, name) for name in TRAINING}
-        unused = ("valid_source", "valid_target", "guided_alignment", *OF_THE_VALIDATION)
-        options |= self._shared() | dict.fromkeys(unused)
-        return measure_speed(self._folder / "speed", options, self._jobs.train)
 
     def teacher(self, share, direction, number):
         """Trains a teacher.
@@ -135,7 +120,7 @@ class PartMaker:
         if options["dropout"] is None:
             rate, _ = choose_dropout(options["preset"], self._num_pairs)
             options["dropout"] = max(_LEAST_DROPOUT, round(rate - _LESS_DROPOUT, 2))
-        seen = share * self.measured["epochs"] * self._num_pairs
+        seen = share * self._measured["epochs"] * self._num_pairs
         options["epochs"] = max(1, round(seen / count_pairs(TrainOptions(**options))))
         self._publish(self._train_part("student", options))
 
@@ -158,7 +143,7 @@ class PartMaker:
             "choose_search": False,  # The last part does that, with the time of all parts.
         }
         if options["ema"] is None:
-            steps = options["epochs"] * self.measured["steps_per_epoch"]
+            steps = options["epochs"] * self._measured["steps_per_epoch"]
             options["ema"] = choose_ema(min(steps, options["steps"] or steps))
         self._train_part(f"last-{number}", options)
 
@@ -221,20 +206,14 @@ class PartMaker:
         return TrainResult(self._path, steps, {}, None)
 
     def _shared(self):
-        """The options of every part."""
-        options = {name: getattr(self._options, name) for name in TRAINING}
-        of_effort = [name for name, option in TRAINING.items() if option.group == "Effort"]
-        options |= dict.fromkeys((*of_effort, *_VOCABULARY, "guided_alignment"))
-        options["tokenizer"] = self._folder / "tokenizer"
-        if self.measured is not None:
-            options["batch_tokens"] = self.measured["batch_tokens"]
-        return options
+        options = shared_options(self._folder, self._options)
+        return {**options, "batch_tokens": self._measured["batch_tokens"]}
 
     def _seed(self, number):
         return ((self._options.seed or 0) + number) % 2**31
 
     def _epochs(self, share):
-        return max(1, round(share * self.measured["epochs"]))
+        return max(1, round(share * self._measured["epochs"]))
 
     def _train_part(self, name, options):
         options, run = dict(options), self._folder / name

@@ -20,41 +20,14 @@ import keras
 
 from kformer.trainer.training import TrainResult, train_one
 from kformer.training.machine import configuration, count_cores
-from kformer.utils.checks import check_whole
 from kformer_options.child_process import environment, sigterm_as_interruption
-from kformer_options.names import named, on_command_line
+from kformer_options.names import on_command_line
 from kformer_options.training import THREAD_VARIABLES
 
 # The errors of a process by their kinds.
 _ERRORS = {"error": RuntimeError, "mistake": ValueError}
 # JAX and TensorFlow take most of a GPU's memory at their start, unless these say otherwise.
 _SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-
-
-def check_jobs(jobs, is_effort, shared):
-    """Checks that several trainings at once are possible.
-
-    Args:
-        jobs: int. The trainings at once.
-        is_effort: bool. Whether the training is made of several ones.
-        shared: dict of the names to the values of options that share one training.
-
-    Raises:
-        ValueError: they are not.
-    """
-    if check_whole("jobs", jobs) == 1:
-        return
-    if not is_effort:
-        raise ValueError(
-            f"{named('jobs')}={jobs} is for the parts of {named('effort')} 2 or 3: give that, or "
-            f"leave {named('jobs')} out."
-        )
-    for name, value in shared.items():
-        if value not in (None, 1):
-            raise ValueError(
-                f"{named('jobs')} trains several models at once, and {named(name)} one model on "
-                "several devices: leave one of them out."
-            )
 
 
 class Jobs:

@@ -30,19 +30,20 @@ class Lines(NamedTuple):
         return sum(map(count_lines, self.sources))
 
 
-def described(path, options):
+def described(options, path=None):
     """Returns the options of a training with the validation set of its description of corpora.
 
     Args:
-        path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
+        path: `pathlib.Path` or `None`, default `None`. The run directory, if it may have the
+            corpora already.
 
     Raises:
         FileNotFoundError: as `Corpora.load`.
         ValueError: as `Corpora.load`, the corpora have several directions, or there are two
             validation sets.
     """
-    if options.corpora is None or path.joinpath(*_CLEANED, DESCRIPTION).exists():
+    if options.corpora is None or path and path.joinpath(*_CLEANED, DESCRIPTION).exists():
         return options
     corpora = Corpora.load(options.corpora)
     if len(corpora.directions) > 1:

@@ -83,11 +83,8 @@ def prepare(path, options, resume, reports, hosts):
 
     def settle():
         config = stored_config(path, resume)
-        if config is None:
-            settled = TrainOptions(**options)
-        else:
-            settled = resume_options(config["training"], options, path)
-        settled = described(path, settled)
+        settled = resume_options(config and config["training"], options, path)
+        settled = described(settled, path)
         check_options(settled, has_validation=settled.valid_source is not None)
         check_updates(settled)
         return config, settled, count_pairs(settled)
@@ -95,23 +92,18 @@ def prepare(path, options, resume, reports, hosts):
     config, options, num_pairs = hosts.each(settle)
     is_new = config is None
     hosts.check_same({f"training in {path}": not is_new, **_comparable(options)})
-    if not is_new:
-        return _prepared(path, options, inherited(config), num_pairs, False, reports, hosts)
-    if resume:
-        reports.outcome(f"resume: {path} holds no training, so a new one begins")
-    entries = inherited(read_config(options.start_from) if options.start_from else {})
-    entries.pop(REASON, None)  # It is about the other training.
-
-    def begin():
-        # Before all else, so that the training can be resumed even if it is killed early.
-        path.mkdir(parents=True, exist_ok=True)
-        write_config(path, options, entries)
-
+    if is_new:
+        if resume:
+            reports.outcome(f"resume: {path} holds no training, so a new one begins")
+        config = read_config(options.start_from) if options.start_from else {}
+        config.pop(REASON, None)  # It is about the other training.
+    entries = inherited(config)
     try:
-        hosts.first(begin)
-        return _prepared(path, options, entries, num_pairs, True, reports, hosts)
+        if is_new:  # Before all else, so that the training can be resumed if it is killed early.
+            hosts.first(lambda: write_config(path, options, entries))
+        return _prepared(path, options, entries, num_pairs, is_new, reports, hosts)
     except Exception:
-        if hosts.is_first:
+        if is_new and hosts.is_first:
             empty(path)
         raise
 
@@ -121,17 +113,17 @@ def _comparable(options):
     return {named(name): getattr(options, name) for name in TRAINING if name not in PATH_OPTIONS}
 
 
-def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
+def _prepared(path, options, entries, num_pairs, is_new, reports, hosts):
     """The `Prepared` of a training that begins or is resumed, in the order of its dependences:
     checkpoint or start, teachers, tokenizer, text, model, batches, course.
     """
     lines = hosts.first(lambda: lines_of(path, options, reports))
     lines = hosts.each(lambda: lines or lines_of(path, options, reports))
     num_pairs = num_pairs or lines.num_pairs
-    if begins and not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
+    if is_new and not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
         reports.setting(warning)
     model = state = start = tokenizer = None
-    checkpoint = None if begins else hosts.each(lambda: _checkpoint(path))
+    checkpoint = None if is_new else hosts.each(lambda: _checkpoint(path))
     if checkpoint:
         model, state = load_checkpoint(checkpoint)
         if hosts.is_first:  # In case the last save was killed.
@@ -141,7 +133,7 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
     teachers = hosts.each(lambda: load_teachers(path, options, hosts))
     if teachers and tokenizer is None:
         tokenizer = teachers[0][1]
-    sources = path, options, lines, tokenizer, not begins, reports.setting
+    sources = path, options, lines, tokenizer, not is_new, reports.setting
     tokenizer = hosts.first(lambda: provide_tokenizer(*sources))
     tokenizer = hosts.each(lambda: tokenizer or Tokenizer.load(path / "tokenizer"))
     check_teachers(options, teachers, tokenizer)
@@ -164,12 +156,12 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
         if model.lora is not None:
             reports.setting(describe_lora(model))
         _check_made_for(options.made_for, model, tokenizer)
+    if options.guided_alignment:
+        entries = {**entries, ALIGNMENT: guided_source(model)}
     datasets = text.datasets(options, [teacher for teacher, *_ in teachers])
     del teachers  # Their memory is needed.
     if state is not None:
         check_same_data(data_of(*datasets), state, path)
-    if options.guided_alignment:
-        entries = {**entries, ALIGNMENT: guided_source(model)}
 
     steps_per_epoch = datasets[0].steps_per_epoch
     options, reasons = settle_course(options, steps_per_epoch, model.hidden_dim, **facts)
@@ -181,7 +173,7 @@ def _prepared(path, options, entries, num_pairs, begins, reports, hosts):
         reports.outcome(f"resume: at {steps}, in epoch {state.epoch + 1}")
     else:
         compile_model(model, options, total_steps)
-        if not begins:
+        if not is_new:
             reports.outcome("resume: there is no checkpoint yet, so the training begins at step 0")
     if hosts.count > 1:
         step = 0 if state is None else state.step

@@ -182,10 +182,11 @@ def read_plan(folder):
 
 
 def resume_options(stored, options, path):
-    """Returns the options of a resumed training.
+    """Returns the options of a training that is resumed, or begins.
 
     Args:
-        stored: dict of str to value. The options that it began with.
+        stored: dict of str to value, or `None`. The options that it began with; `None` for a new
+            training.
         options: dict of str to value. The options that are set now.
         path: `pathlib.Path` of its run directory, for error messages.
 
@@ -196,6 +197,8 @@ def resume_options(stored, options, path):
         ValueError: an option would change what the training computes, or has a bad value; or a
             stored one has.
     """
+    if stored is None:
+        return TrainOptions(**options)
     resumed = {name: value for name, value in stored.items() if name in TRAINING}
     for name, value in resumed.items():
         TRAINING[name].check(value, f"{name} of {pathlib.Path(path) / 'config.json'}")

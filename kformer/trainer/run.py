@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 
 from kformer.trainer.data import count_pairs
 from kformer.trainer.effort import train_effort
-from kformer.trainer.jobs import check_jobs
+from kformer.trainer.lines import described
 from kformer.trainer.resume import PLAN_FILE, remove_training
 from kformer.trainer.training import Reports, TrainResult, train_one
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.devices import distribution
 from kformer.training.hosts import join_hosts
 from kformer.training.options import TrainOptions, check_options
+from kformer.utils.checks import check_whole
 from kformer.utils.types import Path
+from kformer_options.host_addresses import place_of_host
 from kformer_options.model_folders import PARTS, check_begun
 from kformer_options.names import named
 from kformer_options.text_files import is_path
@@ -114,9 +116,8 @@ def train_run(
         check_begun(path)
     is_effort = (options.get("effort") or 1) != 1
     is_effort = is_effort or not overwrite and (path / PARTS / PLAN_FILE).exists()
-    shared = {"devices": devices, "model_parallel": model_parallel, "hosts": hosts}
-    check_jobs(jobs, is_effort, shared)
-    all_hosts = join_hosts(hosts, host_index, devices, model_parallel, is_effort)
+    place = _place(hosts, host_index, devices, model_parallel, jobs, is_effort)
+    all_hosts = join_hosts(place)
     report = report or (lambda sentence: print(sentence, file=sys.stderr, flush=True))
     reports = Reports(report, report, TrainingProgress if show_progress else None)
     if not all_hosts.is_first:
@@ -128,8 +129,8 @@ def train_run(
         scope = distribution(devices or "all", model_parallel or 1).scope()
     with all_hosts.together(), scope:
         if overwrite:
-            settled = TrainOptions(**options)
-            check_options(settled)
+            settled = described(TrainOptions(**options))
+            check_options(settled, has_validation=settled.valid_source is not None)
             count_pairs(settled)
             _check_inputs(path, options)
             all_hosts.first(lambda: remove_training(path))
@@ -148,3 +149,31 @@ def _check_inputs(path, options):
                         f"{named('overwrite')} would remove {each}, which {named(name)} reads: "
                         "give another folder for the new training."
                     )
+
+
+def _place(hosts, host_index, devices, model_parallel, jobs, is_effort):
+    """The `HostPlace` of this host, or `None`, once hosts, devices and jobs go together."""
+    if check_whole("jobs", jobs) > 1:
+        if not is_effort:
+            raise ValueError(
+                f"{named('jobs')}={jobs} is for the parts of {named('effort')} 2 or 3: give that, "
+                f"or leave {named('jobs')} out."
+            )
+        shared = {"devices": devices, "model_parallel": model_parallel, "hosts": hosts}
+        for name, value in shared.items():
+            if value not in (None, 1):
+                raise ValueError(
+                    f"{named('jobs')} trains several models at once, and {named(name)} one model "
+                    "on several devices: leave one of them out."
+                )
+    if hosts and devices not in (None, "all"):
+        raise ValueError(f"All devices of each host train: leave {named('devices')} out.")
+    if hosts and model_parallel not in (None, 1):
+        raise ValueError(
+            "A model that devices share is trained on one host: leave out "
+            f"{named('model_parallel')} or {named('hosts')}."
+        )
+    place = place_of_host(hosts, host_index)
+    if is_effort and place is not None and place.count > 1:
+        raise ValueError(f"An effort of 2 or 3 trains on one host: leave {named('hosts')} out.")
+    return place

@@ -9,6 +9,7 @@ from kformer.saving.run_directory import read_config
 from kformer.trainer.training import Reports
 from kformer.training.defaults import choose_epochs
 from kformer.utils.backend import devices_in_use
+from kformer_options.combinations import OF_THE_VALIDATION
 
 # The steps that are trained, and the last of them that count: the first ones compile.
 _STEPS, _COUNTED = 24, 12
@@ -28,8 +29,9 @@ def measure_speed(run, options, train):
         `epochs` (int).
     """
     shutil.rmtree(run, ignore_errors=True)
-    short = {"steps": _STEPS, "warmup_steps": 1, "epochs": None, "log_dir": None}
-    short = {name: value for name, value in {**options, **short}.items() if value is not None}
+    unused = ("epochs", "log_dir", "valid_source", "valid_target", *OF_THE_VALIDATION)
+    short = {**options, **dict.fromkeys(unused), "steps": _STEPS, "warmup_steps": 1}
+    short = {name: value for name, value in short.items() if value is not None}
     train(run, short, False, Reports(lambda sentence: None, lambda sentence: None, None))
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))[-_COUNTED:]

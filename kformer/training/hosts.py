@@ -9,8 +9,7 @@ import keras
 import numpy as np
 
 from kformer.utils import files
-from kformer_options.host_addresses import place_of_host, seconds_of_silence, seconds_to_meet
-from kformer_options.names import named
+from kformer_options.host_addresses import seconds_of_silence, seconds_to_meet
 
 # Hosts wait for the slowest when they part; the first may still write the model.
 _SECONDS_TO_PART = 300
@@ -166,34 +165,20 @@ def check_shared(path, hosts):
     hosts.each(check)
 
 
-def join_hosts(hosts, index, devices, model_parallel, is_effort):
+def join_hosts(place):
     """Meets the other hosts of a training.
 
     Args:
-        hosts: list of str, str or `None`. As for `kformer.trainer.train_run`.
-        index: int or `None`. The number of this host.
-        devices, model_parallel: as there; hosts are given no choice of devices.
-        is_effort: bool. Whether the training has an effort of 2 or 3, which one host alone trains.
+        place: `HostPlace` of this host, or `None` for a training on one host.
 
     Returns:
         `Hosts`.
 
     Raises:
-        ValueError: the backend is not JAX, JAX was used before in this process, or the arguments do
-            not fit together.
+        ValueError: the backend is not JAX, or JAX was used before in this process.
     """
-    if hosts and devices not in (None, "all"):
-        raise ValueError(f"All devices of each host train: leave {named('devices')} out.")
-    if hosts and model_parallel not in (None, 1):
-        raise ValueError(
-            "A model that devices share is trained on one host: leave out "
-            f"{named('model_parallel')} or {named('hosts')}."
-        )
-    place = place_of_host(hosts, index)
     if place is None:
         return Hosts()
-    if is_effort and place.count > 1:
-        raise ValueError(f"An effort of 2 or 3 trains on one host: leave {named('hosts')} out.")
     if keras.backend.backend() != "jax":
         raise ValueError(
             "Several hosts train together on JAX alone: choose the backend jax, or train on one "

@@ -1,6 +1,7 @@
 """The check of a training's options together, which knows the models."""
 
 from kformer.models.config import check_packing
+from kformer.models.guided_alignment import check_guidable
 from kformer.training.new_model import check_model_options
 from kformer_options.combinations import check_combinations
 from kformer_options.training import TrainOptions
@@ -18,7 +19,9 @@ def check_options(options, has_validation=None):
     Raises:
         ValueError: an option is missing, or two options contradict each other.
     """
-    check_combinations(options, has_validation)
     check_model_options(options)
     if options.packed:
         check_packing(options.model_options or {})
+    if options.guided_alignment is not None:
+        check_guidable((options.model_options or {}).get("attention_kind", "full"))
+    check_combinations(options, has_validation)

@@ -1,5 +1,6 @@
 """`train_run` with an effort of 2 or 3: teachers, a student, last trainings."""
 
+import pathlib
 import shutil
 
 import numpy as np
@@ -9,8 +10,8 @@ import kformer
 from kformer.saving import load_run, read_config
 from kformer.saving.run_directory import update_config
 from kformer.text import Tokenizer
-from kformer.trainer import TrainResult, effort_parts, jobs, speed, taught_text, train_run
-from kformer.trainer.effort import Parts
+from kformer.trainer import TrainResult, effort, effort_parts, jobs, speed, taught_text, train_run
+from kformer.trainer.effort import Parts, train_effort
 from kformer.trainer.effort_parts import PartMaker
 from kformer.trainer.resume import write_plan
 from kformer.trainer.training import Reports
@@ -153,9 +154,8 @@ def trainings(tmp_path, monkeypatch):
             },
         )
         said = []
-        work = Parts(tmp_path / name, options, 160, Reports(said.append, said.append, None))
-        work.prepare()
-        return work.run(), said
+        reports = Reports(said.append, said.append, None)
+        return train_effort(tmp_path / name, {}, True, reports), said
 
     def settle_search(path, options, train, valid, steps, report):
         trainings.searched = path, options, train.num_pairs, valid.num_pairs, steps
@@ -280,10 +280,9 @@ def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings
     with pytest.raises(ValueError, match=f"^{small} has no teachers to take: give a training with"):
         trainings.train(2, "student", teachers_from=str(small))
     path = trainings.texts["train_source"]
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("one more\n")
+    pathlib.Path(path).write_bytes(b"another text\n" * 160)
     other = tmp_path / "other"
-    other.write_bytes(b"other\n")
+    other.write_bytes(b"other\n" * 160)
     with pytest.raises(ValueError, match=f"^The teachers of {run} learned from {path} and"):
         trainings.train(2, "student", teachers_from=str(run), train_target=str(other))
     with pytest.raises(FileNotFoundError, match="There is no run directory"):
@@ -364,10 +363,10 @@ def test_a_start_with_taken_teachers_that_fails_leaves_nothing(trainings, tmp_pa
     options = {**trainings.texts, "effort": 2, "teachers_from": str(tmp_path / "run")}
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="no pair"):
 
-        def fails(self):
+        def fails(*arguments):
             raise ValueError("no pair")
 
-        patch.setattr(PartMaker, "measure_speed", fails)
+        patch.setattr(effort, "measure_speed", fails)
         train_run(tmp_path / "back", **options, report=print, show_progress=False)
     assert not (tmp_path / "back" / "config.json").exists()
     trainings.train(2, "back", teachers_from=options["teachers_from"])
@@ -377,9 +376,8 @@ def test_a_start_with_taken_teachers_that_fails_leaves_nothing(trainings, tmp_pa
 @pytest.mark.any_backend
 def test_another_text_is_not_gone_on_with(tmp_path, monkeypatch):
     texts, run = write_pairs(tmp_path), tmp_path / "run"
-    monkeypatch.setattr(PartMaker, "provide_tokenizer", lambda self: None)
-    monkeypatch.setattr(PartMaker, "measure_speed", lambda self: {"epochs": 28})
-    monkeypatch.setattr(Parts, "run", lambda self: self._maker.measured["epochs"])
+    monkeypatch.setattr(effort, "measure_speed", lambda *arguments: {"epochs": 28})
+    monkeypatch.setattr(Parts, "run", lambda self: self._measured["epochs"])
     assert train(run, texts, effort=2) == 28
     assert train_run(run, resume=True, show_progress=False, report=print) == 28
     for name in ("train_source", "train_target"):
@@ -421,7 +419,7 @@ def test_the_command_says_that_an_interrupted_training_of_parts_can_go_on(tmp_pa
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(effort, "measure_speed", lambda *arguments: {})
     monkeypatch.setattr(Parts, "run", interrupted)
     monkeypatch.setattr("sys.stderr.write", said.append)
     files = [f"--{name.replace('_', '-')}={path}" for name, path in texts.items()]
@@ -434,7 +432,7 @@ def test_the_command_says_that_an_interrupted_training_of_parts_can_go_on(tmp_pa
 @pytest.mark.any_backend
 def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
     texts = write_pairs(tmp_path)
-    monkeypatch.setattr(Parts, "prepare", lambda self: None)
+    monkeypatch.setattr(effort, "measure_speed", lambda *arguments: {})
     monkeypatch.setattr(Parts, "run", lambda self: self._options)
     options = train(tmp_path / "run", texts, effort=2)
     assert options.effort == 2

@@ -12,7 +12,7 @@ import pytest
 from kformer.saving import latest_checkpoint, read_config
 from kformer.trainer import jobs, train_run
 from kformer.trainer.effort_parts import PartMaker
-from kformer.trainer.jobs import Jobs, check_jobs
+from kformer.trainer.jobs import Jobs
 from kformer.trainer.training import Reports
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.machine import configuration, configure_machine
@@ -171,7 +171,7 @@ def test_on_the_command_line_a_process_names_options_as_the_command_does(tmp_pat
             list(work.make([wrong]))
         flag = f"--{COMMANDS['jobs'].flag}"
         with pytest.raises(ValueError, match=f"^{flag}=2 is for .* or leave {flag} out"):
-            check_jobs(2, False, {})
+            train_run(tmp_path / "run", jobs=2, **texts)
 
 
 @pytest.mark.any_backend
