@@ -51,16 +51,16 @@ print("this notebook runs on", keras.backend.backend())
 # 用英语数字和对应的中文短短训练一下，让它写得出像样的文字，然后存成一个 `.keras` 文件。
 
 # %%
-pairs = kformer.examples.generate_pairs(6000, seed=0, categories=["number"])
+pairs = kformer.examples.generate_pairs(2000, seed=0, categories=["number"])
 sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-tokenizer = kformer.Tokenizer.train(texts=sources[:3000] + targets[:3000], vocabulary_size=360)
+tokenizer = kformer.Tokenizer.train(texts=sources + targets, vocabulary_size=360)
 train = kformer.data.ParallelDataset(
     sources, targets, tokenizer, batch_tokens=2048, seed=0, max_shapes=1
 )
 model = kformer.Transformer(
     tokenizer.vocabulary_size,
-    num_encoder_layers=2,
-    num_decoder_layers=2,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
     hidden_dim=64,
     intermediate_dim=128,
     num_heads=4,

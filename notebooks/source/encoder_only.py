@@ -75,7 +75,7 @@ def padded(texts, length=40):
 
 # %%
 sizes = {
-    "num_layers": 2,
+    "num_layers": 1,
     "hidden_dim": 64,
     "intermediate_dim": 128,
     "num_heads": 4,

@@ -307,7 +307,7 @@ found = {}
 for name, model in models.items():
     model.compile(keras.optimizers.Adam(0.005), kformer.MaskedCrossentropy(pad_id=-1))
     model.fit(
-        {"token_ids": train_ids}, train_labels, batch_size=64, epochs=5, verbose=0, shuffle=False
+        {"token_ids": train_ids}, train_labels, batch_size=64, epochs=3, verbose=0, shuffle=False
     )
     found[name] = []
     for ids, labels in tests.values():

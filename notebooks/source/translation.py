@@ -94,7 +94,7 @@ print("it must predict: ", tokenizer.tokens(labels[0][:length].tolist()))
 #
 # A table has one vector for each subword: a one-hot vector times a matrix would give the same, at
 # the price of a product with the whole vocabulary. The vectors times √d plus sinusoidal positions
-# go through two encoder and two decoder layers. The same table, transposed, turns the last vectors
+# go through an encoder and a decoder layer. The same table, transposed, turns the last vectors
 # into logits: source, target and output share it. The loss is the cross-entropy of each next token;
 # padding does not count.
 
@@ -102,14 +102,14 @@ print("it must predict: ", tokenizer.tokens(labels[0][:length].tolist()))
 # ## 模型
 #
 # 词嵌入表给每个子词一个向量：它和“独热向量乘以矩阵”结果相同，只是不必真去和整个词表相乘。词向量乘
-# 以 √d，加上正弦位置编码，经过两层编码器和两层解码器；最后用同一张表的转置把向量变成 logits——源端、
+# 以 √d，加上正弦位置编码，经过一层编码器和一层解码器；最后用同一张表的转置把向量变成 logits——源端、
 # 目标端和输出共用一张表。损失是每个位置上“下一个词元”的交叉熵，填充不计入。
 
 # %%
 model = kformer.Transformer(
     tokenizer.vocabulary_size,
-    num_encoder_layers=2,
-    num_decoder_layers=2,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
     hidden_dim=64,
     intermediate_dim=128,
     num_heads=4,
@@ -118,7 +118,7 @@ model = kformer.Transformer(
 )
 model.compile(
     optimizer=keras.optimizers.Adam(
-        kformer.WarmupInverseSqrt(model.hidden_dim, warmup_steps=200), beta_2=0.98, epsilon=1e-9
+        kformer.WarmupInverseSqrt(model.hidden_dim, warmup_steps=100), beta_2=0.98, epsilon=1e-9
     ),
     loss=kformer.MaskedCrossentropy(),
     metrics=[kformer.MaskedAccuracy(), kformer.NegativeLogLikelihood()],
