@@ -63,6 +63,7 @@ def sacrebleu_command(folder, hypotheses, references, *options):
     return [float(part) for part in output.strip("[]\n ").replace(",", " ").split()]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "hypotheses, references, options, flags",
     [

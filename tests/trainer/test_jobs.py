@@ -35,6 +35,7 @@ class Part:
         self.result = self._work.train(self.path, self._options, False, reports)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_teachers_trained_at_once_are_those_trained_in_turn(tmp_path, monkeypatch):
     texts, said = write_pairs(tmp_path), []
@@ -58,6 +59,7 @@ def test_teachers_trained_at_once_are_those_trained_in_turn(tmp_path, monkeypatc
         np.testing.assert_allclose([float(loss) for loss in once], [float(x) for x in turn], 1e-5)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_training_that_fails_ends_the_others_with_a_checkpoint(tmp_path):
     texts, work = write_pairs(tmp_path), Jobs(2)
@@ -119,6 +121,7 @@ def test_threads_are_shared_by_the_parts_that_are_left(monkeypatch):
     assert sorted(threads) == [2, 2, 4, 8]  # Threads may overtake each other.
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_all_processes_with_checkpoints(tmp_path, number):
@@ -161,6 +164,7 @@ def _is_locked(folder):
         return True
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_on_the_command_line_a_process_names_options_as_the_command_does(tmp_path):
     texts = write_pairs(tmp_path)

@@ -53,6 +53,7 @@ def losses_of(path):
         return [row["loss"] for row in csv.DictReader(file)]
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_packed_training_goes_on_through_the_same_losses(tmp_path):
     options = write_pairs(tmp_path)
@@ -158,6 +159,7 @@ def test_the_length_of_a_training_with_a_cooldown_is_settled(tmp_path):
     assert sentence.endswith(f"train the model further in another folder, with start_from={path}.")
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_training_that_diverges_ends_with_a_sentence(tmp_path):
     texts = write_pairs(tmp_path)
     start = write_small_run(tmp_path / "small", [texts["train_source"], texts["train_target"]])
@@ -221,6 +223,7 @@ def test_a_training_further_may_have_another_dropout(tmp_path):
         np.testing.assert_allclose(to_numpy(weight), to_numpy(start_weight), atol=1e-6)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_training_further_may_be_in_mixed_precision(tmp_path):
     options = {
         name: path for name, path in write_pairs(tmp_path).items() if not name.startswith("valid")
@@ -259,6 +262,7 @@ def test_weights_of_16_bits_are_trained_in_32():
         assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_the_average_of_the_weights_is_validated_and_kept_and_resumed(tmp_path):
     options = write_pairs(tmp_path)

@@ -130,6 +130,7 @@ TRAIN += ["--model-option", "hidden_dim=32", "--model-option", "num_heads=2", "-
 TRAIN += ["512", "--dropout", "0.1", "--checkpoint-every", "5"]
 
 
+@pytest.mark.heavy
 def test_the_head_learns_to_find_the_word_that_was_read(rng):
     model = kformer.Transformer(
         30, hidden_dim=32, intermediate_dim=32, num_heads=2, num_decoder_layers=1,
@@ -156,6 +157,7 @@ def test_the_head_learns_to_find_the_word_that_was_read(rng):
     assert share(example()[0]) > 0.95 > 0.5 > before
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_training_goes_on(corpus):
     command = [*TRAIN, "--guided-alignment", "gold", "--ema", "0"]

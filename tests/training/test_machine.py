@@ -50,6 +50,7 @@ def run(program, *arguments):
     return process.stdout.splitlines()
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc can keep memory")
 def test_freed_memory_is_kept():
     sentence, kept = run(FAULTS, "keep")
@@ -59,6 +60,7 @@ def test_freed_memory_is_kept():
     assert int(kept) < 0.1 * int(given_back)
 
 
+@pytest.mark.heavy
 def test_precision_of_products():
     rounds = keras.backend.backend() != "jax" and has_bfloat16_products()
     precision = "medium precision, bfloat16 in training steps" if rounds else "medium precision"

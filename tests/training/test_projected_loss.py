@@ -257,6 +257,7 @@ def test_half_precision_keeps_the_gradient_of_a_sure_model(dtype, tolerance):
         assert np.linalg.norm(mine - exact) < tolerance * np.linalg.norm(exact)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_what_needs_logits_gets_them(quick_compile):
     random = np.random.default_rng(0)
     labels = random.integers(1, V, (2, 3)).astype("int32")

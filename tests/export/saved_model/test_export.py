@@ -113,6 +113,7 @@ def outputs(exported, texts):
     return run_bare(exported / "1", texts)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="tensorflow")
 @pytest.mark.parametrize(
     ("name", "place"),
@@ -150,6 +151,7 @@ def test_the_same_text_as_the_translator(translator, outputs, texts):
     )
 
 
+@pytest.mark.heavy
 def test_n_best(translator, outputs, texts):
     found = translator.translate(texts, beam_size=4, n_best=4)
     assert outputs["n_best"]["translations"].tolist() == [
@@ -163,6 +165,7 @@ def test_n_best(translator, outputs, texts):
         ) or (outputs["n_best"][name].tolist() == outputs["serving_default"][name].tolist())
 
 
+@pytest.mark.heavy
 def test_attention(translator, outputs, texts):
     attention = outputs["attention"]
     weights = attention["attention"].astype(float)
@@ -185,6 +188,7 @@ def test_attention(translator, outputs, texts):
         assert np.allclose(weights[row, :, :, :target, :source], expected.weights, atol=1e-5)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="tensorflow")
 def test_batches_of_any_size(exported, outputs, texts):
     module = SavedModelTranslator(exported)
@@ -206,6 +210,7 @@ def test_batches_of_any_size(exported, outputs, texts):
     assert module(texts, batch_size=7) == together
 
 
+@pytest.mark.heavy
 def test_only_ops_that_a_server_has(exported):
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
@@ -227,6 +232,7 @@ def test_only_ops_that_a_server_has(exported):
     assert not any(a["_XlaMustCompile"].b for a in attributes if "_XlaMustCompile" in a)
 
 
+@pytest.mark.heavy
 def test_weights_are_variables(exported, translator):
     """A constant in a graph counts against protobuf's limit of 2 GB; a variable does not."""
     size = (exported / "1" / "variables" / "variables.data-00000-of-00001").stat().st_size
@@ -235,6 +241,7 @@ def test_weights_are_variables(exported, translator):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="tensorflow")
 def test_versions_and_refusals(exported, translator, tmp_path):
     with pytest.raises(ValueError, match="exists already"):
@@ -328,6 +335,7 @@ def size_of(folder):
     return sum(file.stat().st_size for file in folder.rglob("variables.data*"))
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="tensorflow")
 def test_bfloat16(translator, exported, texts, tmp_path):
     """Matrices in bfloat16: about the same scores, mostly the same text, in less than half the
