@@ -27,7 +27,7 @@ _BLOCK_BYTES = 1 << 18
 # polib holds a whole catalogue in memory; the largest that people publish have some 5 MB.
 _MOST_CATALOGUE_BYTES = 32 << 20
 # Rows of a table that are held at once: each may have a text of the greatest length.
-_ROWS = 256
+_ROWS = 32
 
 
 def check_format(path, what):
