@@ -45,10 +45,14 @@ _SAME = dict(
     "lvs:lv nb:no nld:nl nob:no pes:fa pol:pl por:pt ron:ro rus:ru slk:sk slv:sl spa:es swe:sv "
     "tha:th tur:tr ukr:uk vie:vi zho:zh".split()
 )
+# Scripts as parts of codes: "sr_Latn", "uz@cyrillic".
+_TAGS = {"latn": "LATIN", "latin": "LATIN", "cyrl": "CYRILLIC", "cyrillic": "CYRILLIC"}
 # The languages that a text may be in besides the two of its pair.
-_OTHERS = ("en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru", "zh", "ja", "ar")
+_OTHERS = "en de fr es it pt nl pl ru zh ja ar sv cs tr ro hu fi id vi".split()
 # The bytes of a text that are looked at.
 _MOST_BYTES = 400
+# The texts that are looked at together: what is computed for them stays within the caches.
+_MOST_TEXTS = 1024
 
 
 def base_code(code):
@@ -59,6 +63,9 @@ def base_code(code):
 
 def scripts_of(code):
     """Returns the names of the scripts of a language, or `()` where it is none alone."""
+    for part in re.split("[-_@]", code.lower())[1:]:
+        if part in _TAGS:
+            return (_TAGS[part],)
     return _SCRIPTS.get(base_code(code), ())
 
 
@@ -68,8 +75,8 @@ class LanguageScores:
     The same scores as of `py3langid`, for many texts at once.
 
     Args:
-        codes: iterable of str. The languages besides a dozen others. Those that the model does not
-            know are left out.
+        codes: iterable of str. The languages besides some twenty others. Those that the model does
+            not know are left out.
 
     Attributes:
         languages: list of str, without region and script.
@@ -86,7 +93,12 @@ class LanguageScores:
         model = _model()
         codes = dict.fromkeys((*map(base_code, codes), *_OTHERS))
         self.languages = [code for code in codes if code in model.nb_classes]
-        columns = [model.nb_classes.index(code) for code in self.languages]
+        # Two languages stand there twice, once for each of their scripts.
+        columns = [i for i, code in enumerate(model.nb_classes) if code in self.languages]
+        self._of_language = [
+            [n for n, i in enumerate(columns) if model.nb_classes[i] == code]
+            for code in self.languages
+        ]
         self._features = np.asarray(model.nb_ptc)[:, columns].astype("float32")
         self._prior = np.asarray(model.nb_pc)[columns].astype("float32")
         self._rows = np.asarray(model.tk_row, "int64") << 8
@@ -94,6 +106,11 @@ class LanguageScores:
         self._outputs = np.asarray(model.tk_output, "int64")
 
     def __call__(self, texts):
+        starts = range(0, len(texts), _MOST_TEXTS)
+        batches = [self._batch(texts[start : start + _MOST_TEXTS]) for start in starts]
+        return np.concatenate([np.zeros((0, len(self.languages)), "float32"), *batches])
+
+    def _batch(self, texts):
         encoded = [_encoded(text) for text in texts]
         order = np.argsort([-len(text) for text in encoded], kind="stable")
         lengths = np.array([len(encoded[i]) for i in order])
@@ -115,7 +132,7 @@ class LanguageScores:
         if len(rows):
             starts = np.flatnonzero(np.diff(rows, prepend=-1))
             scores[order[rows[starts]]] += np.add.reduceat(weighted, starts)
-        return scores
+        return np.stack([scores[:, columns].max(axis=1) for columns in self._of_language], axis=1)
 
 
 @functools.cache

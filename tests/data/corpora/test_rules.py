@@ -35,6 +35,7 @@ def test_a_clean_pair_stays_as_it_is():
 @pytest.mark.parametrize(
     ("rule", "source", "target"),
     [
+        ("mojibake", ENGLISH, "Die Katze schl\ufffdft heute auf dem Sofa."),
         ("empty", "", GERMAN),
         ("empty", ENGLISH, "\u00a0 "),
         ("empty", ENGLISH, "<br/>"),
@@ -97,6 +98,17 @@ def test_chinese(source, target, rule):
 
 def test_codes_that_nobody_knows_leave_scripts_and_languages_alone():
     assert reason(GERMAN, "Кошка спит сегодня на диване.", languages=("xx", "tlh")) is None
+
+
+@pytest.mark.parametrize("code", ["sr", "sr@latin", "sr_Cyrl", "be@latin", "uz@cyrillic"])
+def test_languages_of_two_scripts(code):
+    latin, cyrillic = "Mačka danas spava na našem divanu.", "Мачка данас спава на нашем дивану."
+    is_cyrillic = code in ("sr_Cyrl", "uz@cyrillic")
+    if code != "uz@cyrillic":
+        assert reason(ENGLISH, cyrillic if is_cyrillic else latin, languages=("en", code)) is None
+    if code != "sr":
+        other = latin if is_cyrillic else cyrillic
+        assert reason(ENGLISH, other, languages=("en", code)) == "script"
 
 
 @pytest.mark.parametrize(
