@@ -32,7 +32,8 @@ def rewrite(run, change):
     with zipfile.ZipFile(run / "model.keras") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
-    with zipfile.ZipFile(run / "model.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+    options = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}
+    with zipfile.ZipFile(run / "model.keras", "w", **options) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
 

@@ -153,7 +153,7 @@ def train(
     random = np.random.default_rng(0)
     sizes = {
         "num_encoder_layers": 1,
-        "num_decoder_layers": 2,
+        "num_decoder_layers": 1,
         "hidden_dim": 16,
         "intermediate_dim": 16,
         "num_heads": 2,

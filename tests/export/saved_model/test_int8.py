@@ -1,5 +1,6 @@
 """A SavedModel in int8: the same signatures in a quarter of the bytes, and about the same texts."""
 
+import functools
 import json
 
 import keras
@@ -39,18 +40,28 @@ def test_texts_and_scores(translator, exported):
     assert outputs["serving_default"]["translation"][-1] == ""
 
 
+@pytest.fixture(scope="module")
+def attention(translator, tmp_path_factory):
+    """A function that exports a model in a dtype and returns its signature `attention`."""
+    import tensorflow as tf
+
+    folder, names = tmp_path_factory.mktemp("attention"), ["serving_default", "attention"]
+
+    @functools.cache
+    def export(dtype):
+        path = translator.export(folder / str(dtype), beam_size=4, dtype=dtype, signatures=names)
+        module = tf.saved_model.load(str(path))
+        return module, module.signatures["attention"]
+
+    return export
+
+
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
-def test_attention(translator, tmp_path, dtype):
+def test_attention(attention, dtype):
     """About that of the float32 model, for the same tokens; and for no text at all."""
     import tensorflow as tf
 
-    names = ["serving_default", "attention"]
-    found, own = (
-        tf.saved_model.load(
-            str(translator.export(tmp_path / str(kind), beam_size=4, dtype=kind, signatures=names))
-        ).signatures["attention"]
-        for kind in (dtype, None)
-    )
+    found, own = (attention(kind)[1] for kind in (dtype, None))
     ours, exact = (each(text=tf.constant(TEXTS[:6])) for each in (found, own))
     assert ours["target_tokens"].numpy().tolist() == exact["target_tokens"].numpy().tolist()
     assert ours["source_tokens"].numpy().tolist() == exact["source_tokens"].numpy().tolist()
