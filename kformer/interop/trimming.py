@@ -26,6 +26,11 @@ from kformer_options.search import TOKEN_LISTS
 
 # The number of the pieces in SentencePiece's ModelProto.
 _PIECES_FIELD = 1
+# The weights with a row or column for each token, and its axis.
+_TABLES = {
+    **dict.fromkeys((f"{name}embedding/embeddings" for name in ("", "source_", "target_")), 0),
+    **{"output_projection/kernel": 1, "output_bias/bias": 0},
+}
 
 
 def trim_vocabulary(translator, texts):
@@ -70,7 +75,12 @@ def trim_vocabulary(translator, texts):
         ids[side], names[side] = _needed_ids(tokenizer, side, texts)
     if config.target_vocabulary_size is None or tokenizer.joint:
         ids = dict.fromkeys(SIDES, ids["source"] | ids["target"])
-    ids = {side: np.array(sorted(ids[side])) for side in SIDES}
+    # Special tokens have one id on both sides. Ids that are not SentencePiece's own may be in any
+    # order, so these come first.
+    first = {*tokenizer.special_ids.values(), *tokenizer.languages.values()}
+    if tokenizer.joint or any(tokenizer.vocabulary(side).custom_pieces is None for side in SIDES):
+        first = set()
+    ids = {side: np.array(sorted(ids[side], key=lambda i: (i not in first, i))) for side in SIDES}
     numbers = {side: {int(old): new for new, old in enumerate(ids[side])} for side in SIDES}
     targets = numbers["target"]
     changes = {
@@ -206,9 +216,8 @@ def _trimmed_model(model, ids, numbers):
     weights = {weight.path: weight for weight in model.weights}
     for weight in trimmed.weights:
         value = ops.convert_to_numpy(weights[weight.path])
-        axes = [axis for axis, size in enumerate(weight.shape) if size != value.shape[axis]]
-        if axes:
-            side = "source" if weight.path.startswith("source_embedding") else "target"
-            value = np.take(value, ids[side], axis=axes[0])
+        if weight.path in _TABLES:
+            side = "source" if weight.path.startswith("source") else "target"
+            value = np.take(value, ids[side], axis=_TABLES[weight.path])
         weight.assign(value)
     return trimmed

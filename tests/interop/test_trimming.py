@@ -14,6 +14,7 @@ from kformer.interop import import_checkpoint, trim_vocabulary
 from kformer_cli.main import main
 from tests.interop.published import published_model
 from tests.interop.tokenizer_folders import marian, nllb, t5, trained_models
+from tests.interop.toolkits.fixtures import DATA, lines
 from tests.text_samples import corpus
 
 quick = pytest.mark.any_backend(quickest="torch")
@@ -84,6 +85,33 @@ def test_text_and_logits_are_what_they_were(runs, texts, family):
         )
         np.testing.assert_allclose(found, expected[:, kept["target"]], atol=1e-5)
     assert small.model.count_params() < whole.model.count_params()
+
+
+@quick
+@pytest.mark.parametrize("name", ["opennmt-tf-transformer/run", "fairseq-learned/model.pt"])
+def test_two_vocabularies_keep_the_same_special_ids(name, tmp_path):
+    whole = kformer.interop.load_checkpoint(DATA / name)
+    name = name.partition("/")[0]
+    sources, targets = (lines(name, file)[:6] for file in ("source.txt", "greedy.txt"))
+    trim_vocabulary(whole, [*sources, *targets]).save(tmp_path / "small")
+    small = kformer.Translator.load(tmp_path / "small")
+    assert small.model.count_params() < whole.model.count_params()
+    numbers = [
+        whole.tokenizer.vocabulary("target").pieces.index(piece)
+        for piece in small.tokenizer.vocabulary("target").pieces
+    ]
+    found, expected = (
+        logits(
+            each,
+            each.tokenizer.tokenize(sources[:1], special_tokens=True)[0],
+            [
+                each.model.start_id,
+                *each.tokenizer.tokenize(targets[:1], side="target", special_tokens=True)[0][:-1],
+            ],
+        )
+        for each in (small, whole)
+    )
+    np.testing.assert_allclose(found, expected[:, numbers], atol=1e-5)
 
 
 @quick
