@@ -38,6 +38,8 @@ _KINDS = (
     {"attention_kind": "local", "attention_window": 3, "attention_dilation": 2},
     {"attention_kind": "local", "attention_window": 3, "global_tokens": 2},
     {"attention_kind": "linear", "position_encoding": "rope"},
+    {"decoder_autoregression": "ssru"},
+    {"decoder_autoregression": "ssru", "normalize_first": True, "activation": "gelu_sigmoid"},
 )
 
 
