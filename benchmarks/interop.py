@@ -452,7 +452,7 @@ def report_shapes(options):
 def report_toolkits(options):
     print_command()
     print(f"{cpu_name()}, {options.backend}\n")
-    print_head(("format", "files, MB", "import, s", "peak, MiB"))
+    print_head(("format", "files, MB", "import, s", "of CPU", "peak, MiB"))
     small = toolkit_files.DATA / "marian-opusmt"
     for name in ("(a small fixture)", *options.formats):
         make, file, is_tokens = toolkit_files.FORMATS.get(name, (None, "", False))
@@ -464,10 +464,18 @@ def report_toolkits(options):
         shutil.rmtree(run, ignore_errors=True)
         arguments = ["import", path, "--output", run, *["--pretokenized"] * is_tokens]
         log = options.work / f"{name}.log"
+        before = _cpu_seconds()
         seconds, peak, _ = measured(log, *arguments, backend=options.backend)
+        cpu = _cpu_seconds() - before
         size = size_on_disk(small if make is None else folder) / 1e6
-        print_row(name, f"{size:,.0f}", f"{seconds:.1f}", f"{peak:,.0f}")
+        print_row(name, f"{size:,.0f}", f"{seconds:.1f}", f"{cpu:.1f}", f"{peak:,.0f}")
     shutil.rmtree(run)
+
+
+def _cpu_seconds():
+    """Seconds of the CPU that the ended processes of this one took."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main():
