@@ -106,7 +106,7 @@ def _check_model(model, config):
     if start.any():
         raise ValueError(
             "The start token's vector is not zero, as Marian's always is: a model can be exported "
-            "to Marian if it was imported from it and not trained further."
+            "to Marian if it was imported from it, also when it was trained further."
         )
 
 

@@ -168,6 +168,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
             to a standard deviation of about 1 / sqrt(D).
         pad_id: int or `None`, default `None`. If given, the layer sets an implicit Keras mask,
             `ids != pad_id`, on its output.
+        zero_id: int or `None`, default `None`. The id whose vector training leaves zero.
         embeddings_initializer: Keras initializer, its name or `None`, default `None`. The
             initializer of the token table; `None` for a normal distribution with the standard
             deviation 1 / sqrt(D). Then the scaled vectors have unit variance, and so have the
@@ -210,7 +211,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
 
     saved_arguments = (
         "vocabulary_size hidden_dim position_encoding max_length position_offset scale dropout "
-        "pad_id embeddings_initializer seed"
+        "pad_id zero_id embeddings_initializer seed"
     ).split()
 
     def __init__(
@@ -225,6 +226,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
         dropout=0.0,
         pretrained=None,
         pad_id=None,
+        zero_id=None,
         embeddings_initializer=None,
         seed=None,
         **kwargs: Unpack[LayerArguments],
@@ -237,7 +239,7 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
                 f"vocabulary and hidden size ask for {(vocabulary_size, hidden_dim)}."
             )
         self.vocabulary_size, self.hidden_dim, self.scale = vocabulary_size, hidden_dim, scale
-        self.pad_id, self.seed = pad_id, settled_seed(seed)
+        self.pad_id, self.zero_id, self.seed = pad_id, zero_id, settled_seed(seed)
         if embeddings_initializer is None:
             embeddings_initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
@@ -257,7 +259,12 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
                 return ops.convert_to_tensor(vectors, dtype=dtype)
 
         shape = (self.vocabulary_size, self.hidden_dim)
-        self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
+        self.embeddings = self.add_weight(
+            shape=shape,
+            initializer=initializer,
+            constraint=None if self.zero_id is None else _ZeroRow(self.zero_id),
+            name="embeddings",
+        )
         self._build_positions(self.hidden_dim)
         self.embedding_dropout.build()
         self.built = True
@@ -292,6 +299,18 @@ class PositionalEmbedding(PositionMixin, ReadsLists):
     ):
         size = self.vocabulary_size if reverse else self.hidden_dim
         return keras.KerasTensor((*inputs.shape[:2], size), dtype=self.compute_dtype)
+
+
+class _ZeroRow(keras.constraints.Constraint):
+    """Sets a row of a table to zero."""
+
+    def __init__(self, row):
+        self.row = row
+
+    def __call__(self, table):
+        table = ops.convert_to_tensor(table)
+        is_row = ops.equal(ops.arange(table.shape[0]), self.row)
+        return ops.where(is_row[:, None], ops.zeros_like(table), table)
 
 
 @keras.saving.register_keras_serializable(package="kformer")

@@ -331,6 +331,9 @@ class TransformerConfig(GeneratorConfig):
         False,
     )
     output_bias: bool = option("Whether logits have a bias, as Marian's.", False)
+    zero_start: bool = option(
+        "Whether training leaves the start token's vector zero, as Marian's always is.", False
+    )
     decoder_intermediate_dim: int | None = option(
         "`intermediate_dim` of the decoder if it differs.", at_least=1
     )

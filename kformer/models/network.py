@@ -68,6 +68,7 @@ class Network:
     def __init__(self, config, policy):
         target_size = config.target_vocabulary_size or config.vocabulary_size
         positions = {**config.embedding_options, "position_offset": config.position_offset}
+        zero_id = config.start_id if config.zero_start else None
 
         def embedding(size, label):
             return PositionalEmbedding(
@@ -75,6 +76,7 @@ class Network:
                 config.hidden_dim,
                 **({"position_encoding": None} if config.normalize_embeddings else positions),
                 scale=config.scale_embeddings,
+                zero_id=None if label == "source_embedding" else zero_id,
                 **part_arguments(label, config.seed, policy),
             )
 

@@ -256,6 +256,7 @@ def _arguments(settings, remarks):
         "position_encoding": "sinusoidal_fairseq",
         "max_length": _MAX_LENGTH,
         "output_bias": True,
+        "zero_start": True,
         "dropout": 0.1,
         **_recurrence(settings),
     }
