@@ -3,13 +3,14 @@ vocabularies. It is read as data, and without PyTorch.
 """
 
 import pathlib
+import re
 
 import numpy as np
 
 from kformer.interop.limits import MOST_LAYERS, MOST_PIECES
 from kformer.interop.toolkits.files import make_tokenizer, models_beside
 from kformer.interop.toolkits.model import TensorTable, ToolkitModel
-from kformer.interop.toolkits.torch_files import read_torch
+from kformer.interop.toolkits.torch_files import ForeignObject, read_torch
 from kformer.utils.checks import check_choice, check_whole, shown
 
 _SPECIAL = {"unknown": "<unk>", "pad": "<blank>", "start": "<s>", "end": "</s>"}
@@ -54,11 +55,13 @@ _REQUIRED = {
     "lambda_align": (0, 0.0),
 }
 # Its search: five beams, the mean log-probability of the tokens, at most 1.25 times the source
-# plus 5 tokens; what reaches this limit has no end token.
+# plus 5 tokens; what reaches this limit has no end token. Before version 3: their sum, and at most
+# 100 tokens.
 SEARCH = {
     **{"mode": "huggingface", "beam_size": 5, "length_penalty": 1.0, "forced_end": False},
     **{"max_length": 250, "length_ratio": 1.25, "length_offset": 5},
 }
+_OLD_SEARCH = {"length_penalty": 0.0, "max_length": 100, "length_ratio": 100.0}
 
 
 def is_mine(path):
@@ -84,7 +87,10 @@ def read(path, options):
     if file is None:
         raise FileNotFoundError(f"{path} has no model of OpenNMT-py (.pt).")
     content = read_torch(file)
-    settings, vocabularies = content.get("opt"), content.get("vocab")
+    settings, vocabularies = content["opt"], content["vocab"]
+    if isinstance(vocabularies, list):  # of pairs, before version 1
+        pairs = (each for each in vocabularies if isinstance(each, tuple) and len(each) == 2)
+        vocabularies = {str(name): each for name, each in pairs}
     if not isinstance(settings, dict) or not isinstance(vocabularies, dict):
         raise ValueError(
             f"{file} has no options or no vocabularies of OpenNMT-py: give the whole checkpoint "
@@ -108,9 +114,15 @@ def read(path, options):
                 "give the checkpoint that it was made from."
             )
         stored |= {prefix + str(name): tensor for name, tensor in tensors.items()}
+    is_old = isinstance(vocabularies.get("tgt"), ForeignObject)
+    if is_old:
+        vocabularies = {side: _words(each) for side, each in vocabularies.items()}
+        # The causal mask was stored, too.
+        stored = {_new_name(k): v for k, v in stored.items() if not k.endswith(".mask")}
     arguments, table, tokenizer = read_parts(stored, settings, vocabularies, options, file)
     table = TensorTable(table, pathlib.Path(file).stat().st_size)
-    return ToolkitModel("OpenNMT-py", arguments, table, tokenizer, dict(SEARCH))
+    search = SEARCH | (_OLD_SEARCH if is_old else {})
+    return ToolkitModel("OpenNMT-py", arguments, table, tokenizer, search)
 
 
 def read_parts(stored, settings, vocabularies, options, file):
@@ -154,8 +166,8 @@ def read_parts(stored, settings, vocabularies, options, file):
         tokens,
         ids,
         [
-            [i for i, token in enumerate(of_side) if token in _SIGNS or i in controls]
-            for of_side in tokens
+            [i for i, token in enumerate(of_side) if token in _SIGNS or i in of_target]
+            for of_side, of_target in zip(tokens, ((), controls), strict=True)
         ],
         prefixes={"source": (), "target": ()},
         suffixes={"source": (), "target": (ids["end"],)},
@@ -189,10 +201,29 @@ def _tokens(vocabularies, side, file):
     is_list = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
     if not is_list or not 4 <= len(tokens) <= MOST_PIECES:
         raise ValueError(
-            f"{file} has no list of tokens for {side!r}: checkpoints of OpenNMT-py before 3.0 hold "
-            "objects of torchtext; convert it with OpenNMT-py's tools/convertv2_v3.py."
+            f"{file} has no list of tokens for {side!r}, or further features of them, which "
+            "kformer does not read."
         )
     return list(tokens)
+
+
+def _words(vocabulary):
+    """The list of tokens in a vocabulary of before version 3: inside torchtext's fields (from
+    version 1 on), or in its own object.
+    """
+    for name in ("fields", "vocab", "itos"):
+        if isinstance(vocabulary, ForeignObject) and isinstance(vocabulary.state, dict):
+            vocabulary = vocabulary.state.get(name, vocabulary)
+        match vocabulary:
+            case [(_, field)]:
+                vocabulary = field
+    return vocabulary
+
+
+def _new_name(name):
+    """A tensor's name since version 3."""
+    name = re.sub(r"^generator\.0\.", "generator.", name)
+    return name.replace(".a_2", ".weight").replace(".b_2", ".bias")
 
 
 def _special_ids(vocabularies, settings, tokens, file):

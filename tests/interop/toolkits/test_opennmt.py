@@ -1,9 +1,12 @@
 """Models of OpenNMT-tf and OpenNMT-py, from their own files."""
 
 import argparse
+import collections
+import dataclasses
 import pathlib
 import shutil
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -365,11 +368,60 @@ def test_what_kformer_cannot_be_is_named(tmp_path, name):
 
 
 @pytest.mark.any_backend
-def test_a_file_of_an_older_opennmt_py_says_what_to_do(tmp_path):
-    torch = pytest.importorskip("torch")
-    rotary_file(tmp_path / "model.pt")
-    content = torch.load(tmp_path / "model.pt", weights_only=False)
-    content["vocab"]["src"] = object
+@pytest.mark.parametrize("version", ["2.3", "0.9"])
+def test_a_file_of_an_older_opennmt_py_is_the_same_model(tmp_path, monkeypatch, version):
+    torch, name = pytest.importorskip("torch"), "opennmt-py-relative"
+    content = torch.load(DATA / name / "model.pt", weights_only=False)
+    new = content["vocab"]
+    # A source has no start and no end token there, and its first words have their ids.
+    words = {"src": [token for token in new["src"] if token not in ("<s>", "</s>")]}
+    words["tgt"], table = new["tgt"], "encoder.embeddings.make_embedding.emb_luts.0.weight"
+    source = content["model"][table]
+    content["model"][table] = torch.cat([source[:2], source[4:]])
+    classes = {
+        kind: type(kind, (), {"__module__": module, "__qualname__": kind})
+        for kind, module in (
+            ("Vocab", "torchtext.vocab"),
+            ("Field", "torchtext.data.field"),
+            ("TextMultiField", "onmt.inputters.text_dataset"),
+        )
+    }
+    for kind, each in classes.items():
+        package = types.ModuleType(each.__module__)
+        setattr(package, kind, each)
+        parts = each.__module__.split(".")
+        for count in range(1, len(parts) + 1):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:count]), package)
+
+    def made(kind, **attributes):
+        each = classes[kind]()
+        vars(each).update(attributes)
+        return each
+
+    content["vocab"] = {}
+    for side, tokens in words.items():
+        numbers = collections.defaultdict(int, {token: i for i, token in enumerate(tokens)})
+        counts = collections.Counter(tokens)
+        vocabulary = made("Vocab", freqs=counts, itos=tokens, stoi=numbers, vectors=None)
+        field = made("Field", vocab=vocabulary, dtype=torch.int64, tokenize=str.split)
+        content["vocab"][side] = made("TextMultiField", fields=[(side, field)])
+        if version == "0.9":
+            content["vocab"][side] = vocabulary
+    if version == "0.9":
+        content["vocab"] = [*content["vocab"].items()]
+        old = {".layer_norm.weight": ".layer_norm.a_2", ".layer_norm.bias": ".layer_norm.b_2"}
+        for end, old_end in old.items():
+            for key in [key for key in content["model"] if key.endswith(end)]:
+                content["model"][key.removesuffix(end) + old_end] = content["model"].pop(key)
+        content["model"]["decoder.transformer_layers.0.mask"] = torch.ones(1, 9, 9)
+    content["generator"] = {f"0.{key}": value for key, value in content["generator"].items()}
     torch.save(content, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="convertv2_v3"):
-        load_checkpoint(tmp_path / "model.pt", pretokenized=True)
+    models = {f"{side}_model": DATA / name / f"{side}.model" for side in ("source", "target")}
+    older, newer = load_checkpoint(tmp_path / "model.pt", **models), load_checkpoint(DATA / name)
+    assert older.options.length_penalty == 0 and older.options.max_length == 100
+    texts, search = lines(name, "source.txt")[:4], dataclasses.asdict(newer.options)
+    assert older(texts, **search) == newer(texts)
+    content["vocab"] = {"src": words["src"], "tgt": object}
+    torch.save(content, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="no list of tokens for 'tgt'"):
+        load_checkpoint(tmp_path / "model.pt", **models)
