@@ -1,9 +1,9 @@
 """Models of OpenNMT-tf and OpenNMT-py, from their own files."""
 
 import argparse
-import collections
 import dataclasses
 import pathlib
+import re
 import shutil
 import sys
 import types
@@ -26,6 +26,7 @@ MODELS = {
     "opennmt-tf-relative": ("run", 0.6, {}),
     "opennmt-py-sinusoidal": ("", 0.0, {}),
     "opennmt-py-relative": ("model.pt", 0.0, {}),
+    "opennmt-py-2": ("model.pt", 0.0, {}),
 }
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -78,6 +79,8 @@ def test_the_search_is_the_toolkits():
     assert translator.config["imported"]["model_type"] == "OpenNMT-tf"
     options = load_checkpoint(DATA / "opennmt-py-relative").options
     assert (options.beam_size, options.length_ratio, options.length_offset) == (5, 1.25, 5)
+    options = load_checkpoint(DATA / "opennmt-py-2").options
+    assert (options.beam_size, options.length_penalty, options.max_length) == (5, 0.0, 100)
 
 
 @pytest.mark.any_backend
@@ -368,60 +371,27 @@ def test_what_kformer_cannot_be_is_named(tmp_path, name):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("version", ["2.3", "0.9"])
-def test_a_file_of_an_older_opennmt_py_is_the_same_model(tmp_path, monkeypatch, version):
+def test_a_file_of_opennmt_py_0_is_the_same_model(tmp_path, monkeypatch):
     torch, name = pytest.importorskip("torch"), "opennmt-py-relative"
     content = torch.load(DATA / name / "model.pt", weights_only=False)
-    new = content["vocab"]
-    # A source has no start and no end token there, and its first words have their ids.
-    words = {"src": [token for token in new["src"] if token not in ("<s>", "</s>")]}
-    words["tgt"], table = new["tgt"], "encoder.embeddings.make_embedding.emb_luts.0.weight"
-    source = content["model"][table]
-    content["model"][table] = torch.cat([source[:2], source[4:]])
-    classes = {
-        kind: type(kind, (), {"__module__": module, "__qualname__": kind})
-        for kind, module in (
-            ("Vocab", "torchtext.vocab"),
-            ("Field", "torchtext.data.field"),
-            ("TextMultiField", "onmt.inputters.text_dataset"),
-        )
-    }
-    for kind, each in classes.items():
-        package = types.ModuleType(each.__module__)
-        setattr(package, kind, each)
-        parts = each.__module__.split(".")
-        for count in range(1, len(parts) + 1):
-            monkeypatch.setitem(sys.modules, ".".join(parts[:count]), package)
-
-    def made(kind, **attributes):
-        each = classes[kind]()
-        vars(each).update(attributes)
-        return each
-
-    content["vocab"] = {}
-    for side, tokens in words.items():
-        numbers = collections.defaultdict(int, {token: i for i, token in enumerate(tokens)})
-        counts = collections.Counter(tokens)
-        vocabulary = made("Vocab", freqs=counts, itos=tokens, stoi=numbers, vectors=None)
-        field = made("Field", vocab=vocabulary, dtype=torch.int64, tokenize=str.split)
-        content["vocab"][side] = made("TextMultiField", fields=[(side, field)])
-        if version == "0.9":
-            content["vocab"][side] = vocabulary
-    if version == "0.9":
-        content["vocab"] = [*content["vocab"].items()]
-        old = {".layer_norm.weight": ".layer_norm.a_2", ".layer_norm.bias": ".layer_norm.b_2"}
-        for end, old_end in old.items():
-            for key in [key for key in content["model"] if key.endswith(end)]:
-                content["model"][key.removesuffix(end) + old_end] = content["model"].pop(key)
-        content["model"]["decoder.transformer_layers.0.mask"] = torch.ones(1, 9, 9)
+    package = types.ModuleType("torchtext.vocab")
+    package.Vocab = type("Vocab", (), {"__module__": package.__name__})
+    for module in ("torchtext", package.__name__):
+        monkeypatch.setitem(sys.modules, module, package)
+    pairs = [(side, package.Vocab()) for side in ("src", "tgt")]
+    for side, vocabulary in pairs:
+        vocabulary.itos = content["vocab"][side]
+        vocabulary.stoi = {token: i for i, token in enumerate(vocabulary.itos)}
+    for end, old in {".weight": ".a_2", ".bias": ".b_2"}.items():
+        for key in [key for key in content["model"] if re.search(rf"layer_norm\w*{end}", key)]:
+            content["model"][key.removesuffix(end) + old] = content["model"].pop(key)
+    content["model"]["decoder.transformer_layers.0.mask"] = torch.ones(1, 9, 9)
     content["generator"] = {f"0.{key}": value for key, value in content["generator"].items()}
-    torch.save(content, tmp_path / "model.pt")
+    torch.save({**content, "vocab": pairs}, tmp_path / "model.pt")
     models = {f"{side}_model": DATA / name / f"{side}.model" for side in ("source", "target")}
     older, newer = load_checkpoint(tmp_path / "model.pt", **models), load_checkpoint(DATA / name)
-    assert older.options.length_penalty == 0 and older.options.max_length == 100
     texts, search = lines(name, "source.txt")[:4], dataclasses.asdict(newer.options)
     assert older(texts, **search) == newer(texts)
-    content["vocab"] = {"src": words["src"], "tgt": object}
-    torch.save(content, tmp_path / "model.pt")
+    torch.save({**content, "vocab": {"src": pairs[0][1], "tgt": object}}, tmp_path / "model.pt")
     with pytest.raises(ValueError, match="no list of tokens for 'tgt'"):
         load_checkpoint(tmp_path / "model.pt", **models)
