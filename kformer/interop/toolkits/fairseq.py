@@ -38,7 +38,7 @@ _OTHER_ARCHITECTURES = re.compile(
 )
 _OTHER_TASKS = (
     *("translation_from_pretrained_bart", "multilingual_translation", "translation_lev"),
-    *("denoising", "multilingual_denoising"),
+    *("denoising", "multilingual_denoising", "translation_moe"),
 )
 # Options that change what a model computes, but not its tensors, with the values that kformer has.
 _REQUIRED = {
@@ -220,7 +220,12 @@ def _arguments(tensors, settings, options, file):
             raise ValueError(
                 f"{file} lacks the table {name}, so it is no Transformer of fairseq's."
             )
-    hidden = shapes[_TABLES["encoder"]][1]
+    hidden, other = (shapes[name][1] for name in _TABLES.values())
+    if hidden != other:
+        raise ValueError(
+            f"{file} has an encoder of the width {hidden} and a decoder of {other}; kformer's two "
+            "sides have one width."
+        )
     flags = {
         name: [bool(settings.get(f"{side}_{name}")) for side in _TABLES]
         for name in ("normalize_before", "learned_pos")

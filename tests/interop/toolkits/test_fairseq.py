@@ -213,6 +213,7 @@ REFUSED = {
         "a norm after the layers of one side",
     ),
     "positions": (option(encoder_learned_pos=True), "learned_pos"),
+    "widths": (tensor("decoder.embed_tokens.weight", lambda t: t[:, :16]), "width 32 and .* of 16"),
     "heads": (option(encoder_attention_heads=5), "num_heads must divide"),
     "many heads": (option(encoder_attention_heads=10**9), "num_heads must divide"),
     "no heads": (option(encoder_attention_heads=None), "encoder_attention_heads"),
