@@ -54,6 +54,14 @@ _CATALOG = {
     **{"ScalingNmtEnDe": (16, None), "ScalingNmtEnFr": (16, None)},
 }
 _DEFAULT_HEADS = 8
+# The arguments of `opennmt.models.Transformer` in their order, as far as they matter.
+_ARGUMENTS = (
+    *("source_inputter", "target_inputter", "num_layers", "num_units", "num_heads"),
+    *("ffn_inner_dim", "dropout", "attention_dropout", "ffn_dropout", "ffn_activation"),
+    *("mha_bias", "position_encoder_class"),
+)
+# Those that change what a layer computes.
+_MEANINGS = ("num_heads", "ffn_activation", "position_encoder_class", "attention_span")
 _VOCABULARIES = {
     "source": ("source.vocab", "src.vocab", "source_vocab.txt", "src-vocab.txt", "vocab.src"),
     "target": ("target.vocab", "tgt.vocab", "target_vocab.txt", "tgt-vocab.txt", "vocab.tgt"),
@@ -291,7 +299,7 @@ def _description(path, options):
         heads = _DEFAULT_HEADS
     if options.num_heads is not None:
         heads = options.num_heads
-    if heads is None:
+    if type(heads) is not int:
         what = "cannot be understood without running it" if path.is_file() else "is missing"
         raise ValueError(
             f"{path} {what}, and no other file has the number of attention heads: give it by "
@@ -334,10 +342,11 @@ def _model_call(path):
         return None, None
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     described = [call for call in calls if any(k.arg == "num_heads" for k in call.keywords)]
-    if len(described) == 1:
-        return described[0], None
     if described:
-        return None, None
+        # Of an encoder and a decoder, perhaps.
+        values = [[_keywords(call).get(name) for name in _MEANINGS] for call in described]
+        is_one = all(each == values[0] for each in values)
+        return (described[0] if is_one else None), None
     for call in calls:
         name = _dotted(call.func).rpartition(".")[2]
         values = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
@@ -348,23 +357,25 @@ def _model_call(path):
         if isinstance(node, ast.Assign) and any(_dotted(t) == "model" for t in node.targets):
             value = node.value.body if isinstance(node.value, ast.Lambda) else node.value
             func = value.func if isinstance(value, ast.Call) else value
-            name = _dotted(func)
-            if isinstance(value, ast.Call) and name.endswith("models.Transformer"):
-                return value, None
-            if name.rpartition(".")[2] in _CATALOG:
-                return None, name.rpartition(".")[2]
+            name = _dotted(func).rpartition(".")[2]
+            if isinstance(value, ast.Call) and name == "Transformer":
+                is_open = any(isinstance(each, ast.Starred) for each in value.args)
+                return (None if is_open else value), None
+            if name in _CATALOG:
+                return None, name
     return None, None
 
 
 def _keywords(call):
-    """The keyword arguments of a call: literal values, and the dotted names of others."""
+    """The arguments of a call by name: literal values, and the dotted names of others."""
     keywords = {}
-    for keyword in call.keywords:
+    pairs = [*zip(_ARGUMENTS, call.args, strict=False)]
+    for name, node in pairs + [(each.arg, each.value) for each in call.keywords]:
         try:
-            value = ast.literal_eval(keyword.value)
+            value = ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            value = _dotted(keyword.value)
-        keywords[keyword.arg] = value
+            value = _dotted(node)
+        keywords[name] = value
     return keywords
 
 

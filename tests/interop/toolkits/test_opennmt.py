@@ -78,9 +78,9 @@ def test_the_search_is_the_toolkits():
     assert (options.beam_size, options.length_penalty, options.max_length) == (4, 0.6, 250)
     assert translator.config["imported"]["model_type"] == "OpenNMT-tf"
     options = load_checkpoint(DATA / "opennmt-py-relative").options
-    assert (options.beam_size, options.length_ratio, options.length_offset) == (5, 1.25, 5)
+    assert (options.beam_size, options.length_ratio, options.length_offset) == (5, 1.25, 4)
     options = load_checkpoint(DATA / "opennmt-py-2").options
-    assert (options.beam_size, options.length_penalty, options.max_length) == (5, 0.0, 100)
+    assert (options.beam_size, options.length_penalty, options.max_length) == (5, 0.0, 99)
 
 
 @pytest.mark.any_backend
@@ -116,6 +116,13 @@ DESCRIPTIONS = {
     "class Own(onmt.models.Transformer):\n def __init__(self):\n"
     "  super().__init__(num_heads=2, ffn_activation=tf.nn.silu)\nmodel = Own": (2, "silu"),
     "model = lambda: opennmt.models.Transformer(ffn_inner_dim=64)": (8, "relu"),
+    "model = lambda: Transformer(W(), W(), 3, 24, 3, 40, 0, 0, 0, tf.nn.gelu)": (
+        3,
+        "gelu",
+    ),
+    "model = lambda: onmt.models.SequenceToSequence(W(), W(),\n"
+    "  onmt.encoders.SelfAttentionEncoder(3, num_heads=2, ffn_activation=tf.nn.silu),\n"
+    "  onmt.decoders.SelfAttentionDecoder(1, num_heads=2, ffn_activation=tf.nn.silu))": (2, "silu"),
 }
 
 
@@ -137,7 +144,13 @@ def test_a_description_is_read_and_not_run(tmp_path, code):
         ("def model(:", "attention heads: give it by num_heads"),
         ("(" * 10_000, "attention heads: give it by num_heads"),
         (None, "is missing, and no other file has the number of attention heads"),
-        ("model = T(num_heads=HEADS)", "num_heads of .* must be a whole number"),
+        ("model = T(num_heads=HEADS)", "attention heads: give it by num_heads"),
+        (
+            "model = lambda: opennmt.models.Transformer(*PARTS)",
+            "attention heads: give it by num_heads",
+        ),
+        ("model = [E(num_heads=2), D(num_heads=4)]", "attention heads: give it by num_heads"),
+        ("model = T(num_heads=0)", "num_heads of .* must be a whole number"),
         ("model = T(num_heads=4, ffn_activation=lambda x: x)", "ffn_activation"),
         ("model = T(num_heads=4, attention_span=9)", "a local attention"),
         ("model = T(num_heads=4, position_encoder_class=PositionEmbedder)", "PositionEmbedder"),
