@@ -7,7 +7,7 @@ from keras import ops
 
 from kformer.export.checks import check_exact, check_export, check_layers, write_sentencepiece
 from kformer.interop.slots import slots
-from kformer.interop.toolkits.marian import ACTIVATIONS, layer_tensors
+from kformer.interop.toolkits.marian import ACTIVATIONS, RATIO_STEP, layer_tensors
 from kformer.text.vocabulary import model_pieces
 from kformer.utils.files import new_folder
 
@@ -65,7 +65,7 @@ def export_marian(translator, path, *, dtype="float32", **options):
         "vocabs": names,
         "beam-size": search.beam_size,
         "normalize": search.length_penalty,
-        "max-length-factor": search.length_ratio,
+        "max-length-factor": round(search.length_ratio + RATIO_STEP, 5),
         "allow-unk": tokenizer.unknown_id not in search.forbidden_ids,
     }
     with new_folder(path) as folder:

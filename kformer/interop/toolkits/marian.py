@@ -32,6 +32,8 @@ _BEAM_SIZE, _NORMALIZE, _LENGTH_FACTOR = 12, 0.0, 3.0
 _MAX_LENGTH = 1000
 # The bias of tokens that are in no vocabulary. It makes their probability 0, and fits in float16.
 _NEVER = -1e4
+# Less than what a source of 1000 tokens makes visible.
+RATIO_STEP = 1e-6
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 # The last version whose gelu is approximated by swish, and the first one whose norms before
 # sub-layers reach keys and values.
@@ -45,6 +47,7 @@ _SETTINGS = {
     "transformer-rnn-projection": (False,),
     "transformer-disable-position-embeddings": (False,),
     "transformer-tied-layers": ([],),
+    "transformer-train-position-embeddings": (False,),
     "transformer-no-bias": (False,),
     "transformer-no-affine": (False,),
     "transformer-pool": (False,),
@@ -312,7 +315,9 @@ def _search(decoder, remarks):
         "beam_size": max(1, int(number("beam-size", _BEAM_SIZE))),
         "length_penalty": number("normalize", _NORMALIZE),
         "early_stopping": "shrink",
-        "length_ratio": number("max-length-factor", _LENGTH_FACTOR),
+        # The end token counts among Marian's factor times the source, rounded up; here the limit
+        # is rounded down, and a token comes after it.
+        "length_ratio": max(0.0, number("max-length-factor", _LENGTH_FACTOR) - RATIO_STEP),
         "length_offset": 0,
         "forced_end": False,
     }

@@ -55,13 +55,13 @@ _REQUIRED = {
     "lambda_align": (0, 0.0),
 }
 # Its search: five beams, the mean log-probability of the tokens, at most 1.25 times the source
-# plus 5 tokens; what reaches this limit has no end token. Before version 3: their sum, and at most
-# 100 tokens.
+# plus 5 tokens and at most 250, the end token among them; what reaches this limit has none. Before
+# version 3: their sum, and at most 100 tokens.
 SEARCH = {
     **{"mode": "huggingface", "beam_size": 5, "length_penalty": 1.0, "forced_end": False},
-    **{"max_length": 250, "length_ratio": 1.25, "length_offset": 5},
+    **{"max_length": 249, "length_ratio": 1.25, "length_offset": 4},
 }
-_OLD_SEARCH = {"length_penalty": 0.0, "max_length": 100, "length_ratio": 100.0}
+_OLD_SEARCH = {"length_penalty": 0.0, "max_length": 99, "length_ratio": 99.0}
 
 
 def is_mine(path):

@@ -80,7 +80,9 @@ def test_the_ids_and_the_search_are_marians(opusmt):
         pieces = [piece if piece in known else "<unk>" for piece in line.split()]
         assert tokenizer.tokens(tokenizer.tokenize([text])[0], "source") == pieces
     options = opusmt.options
-    assert (options.beam_size, options.length_penalty, options.length_ratio) == (4, 1.0, 3.0)
+    assert (options.beam_size, options.length_penalty) == (4, 1.0)
+    # Three times the source, with the end token.
+    assert (options.limits(np.array([1, 7, 333])) + 1).tolist() == [3, 21, 999]
     assert set(options.forbidden_ids) == {1, opusmt.model.pad_id}
     assert opusmt.config["imported"] == {"model_type": "Marian", "name": "marian-opusmt"}
     prenorm = load_checkpoint(DATA / "marian-prenorm")
