@@ -26,7 +26,6 @@ _MODELS = {
     "source": ("source.model", "source.spm", "src.model", "sentencepiece.bpe.model", "spm.model"),
     "target": ("target.model", "target.spm", "tgt.model", "sentencepiece.bpe.model", "spm.model"),
 }
-_CODES = re.compile(r".*codes.*|code|bpe\.[a-z]+")
 _ACTIVATIONS = {
     **{"relu": "relu", "gelu": "gelu", "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh"},
     "swish": "silu",
@@ -330,7 +329,6 @@ def _tokenizer(file, settings, arguments, options):
                 f"of this model by {named(f'{side}_vocabulary')}."
             )
         vocabularies.append(tokens)
-    _refuse_subword_nmt(folders, options)
     ids = {code: vocabularies[0].index(_language_token(settings, code)) for code in languages}
     controls = (*_IDS.values(), 0, *ids.values())
     tokenizer = make_tokenizer(
@@ -448,17 +446,3 @@ def _for_languages(tokenizer, options, settings, file):
                 f"{some_languages(tokenizer.languages)}."
             )
     return tokenizer
-
-
-def _refuse_subword_nmt(folders, options):
-    """Refuses a folder whose texts subword-nmt splits, and not SentencePiece."""
-    has_models = options.source_model or file_beside(folders, _MODELS["source"])
-    if options.pretokenized or has_models:
-        return
-    names = sorted(path.name for path in folders[0].iterdir() if _CODES.fullmatch(path.name))
-    if names:
-        raise ValueError(
-            f"{folders[0]} has codes of subword-nmt ({names[0]}), which kformer does not apply: "
-            f"import with {named('pretokenized')}, and give texts as `subword-nmt apply-bpe` "
-            "splits them."
-        )

@@ -1,7 +1,9 @@
 """Reads the files beside a toolkit's model (lists of tokens, SentencePiece models, YAML), and makes
 its tokenizer of them."""
 
+import os
 import pathlib
+import re
 
 from kformer.interop.limits import MOST_PIECES, read_sentencepiece
 from kformer.interop.sentencepiece_proto import (
@@ -21,6 +23,8 @@ from kformer_options.names import named
 _MOST_LIST_BYTES = 64 << 20
 _MOST_YAML_BYTES = 1 << 20
 _WORD_MODEL = 3
+# Of BPE's merges, as subword-nmt and OpenNMT's tokenizer write them.
+_CODES = re.compile(r".*codes.*|code|bpe\.[a-z]+|.*\.bpe")
 
 
 def file_beside(folders, names):
@@ -164,6 +168,25 @@ def _word_model():
     )
 
 
+def check_splitter(options, kind, where):
+    """Refuses texts that OpenNMT's tokenizer split.
+
+    Args:
+        options: `ToolkitOptions`.
+        kind: str or `None`. What it did beside SentencePiece; `None` for nothing.
+        where: path, for messages.
+
+    Raises:
+        ValueError: it split texts, and no option says what else does.
+    """
+    if kind is not None and not options.pretokenized and options.source_model is None:
+        raise ValueError(
+            f"{where} says that OpenNMT's tokenizer split the texts ({shown(kind)}), which kformer "
+            f"does not have: import with {named('pretokenized')}, and give texts that are split by "
+            "`pyonmttok`."
+        )
+
+
 def models_beside(options, folders, names):
     """The SentencePiece models of source and target, or `None` with `options.pretokenized`.
 
@@ -177,7 +200,7 @@ def models_beside(options, folders, names):
 
     Raises:
         FileNotFoundError: there is no model and no option that names one.
-        ValueError: a file is no SentencePiece model.
+        ValueError: a file is no SentencePiece model, or other codes are there in its place.
     """
     if options.pretokenized:
         return None
@@ -188,6 +211,13 @@ def models_beside(options, folders, names):
     # One model may serve both sides.
     paths = {side: path or options.source_model for side, path in paths.items()}
     if missing := [side for side, path in paths.items() if path is None]:
+        near = [name for folder in folders[:2] for name in sorted(os.listdir(folder))]
+        if codes := next(filter(_CODES.fullmatch, near), None):
+            raise ValueError(
+                f"{folders[0]} has codes of subword-nmt ({codes}), which kformer does not apply: "
+                f"import with {named('pretokenized')}, and give texts that are split by them, as "
+                "`subword-nmt apply-bpe` does."
+            )
         side = missing[0]
         raise FileNotFoundError(
             f"{folders[0]} has no SentencePiece model of the {side} ({names[side][0]}), which "

@@ -521,7 +521,6 @@ def _tokenizer(folder, decoder, sizes, options):
         tables = {path: _read_vocabulary(path) for path in set(paths)}
         pieces = [tables[path] for path in paths]
         names = {side: [f"{side}.spm", "spm.model"] for side in ("source", "target")}
-        _refuse_subword_nmt(folder, options)
         models = files.models_beside(options, [folder], names)
     rows = max(sizes) + 1
     vocabularies, gaps = [], []
@@ -619,14 +618,3 @@ def _read_vocabulary(path):
                 "or another token's."
             )
     return ids
-
-
-def _refuse_subword_nmt(folder, options):
-    """Refuses a folder whose texts subword-nmt splits, and not SentencePiece."""
-    if options.pretokenized or options.source_model or (folder / "source.spm").is_file():
-        return
-    if next(folder.glob("*.bpe"), None):
-        raise ValueError(
-            f"{folder} has codes of subword-nmt (.bpe), which kformer does not apply: split texts "
-            f"with its preprocess.sh, and import with {named('pretokenized')}."
-        )

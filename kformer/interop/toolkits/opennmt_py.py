@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from kformer.interop.limits import MOST_LAYERS, MOST_PIECES
-from kformer.interop.toolkits.files import make_tokenizer, models_beside
+from kformer.interop.toolkits.files import check_splitter, make_tokenizer, models_beside
 from kformer.interop.toolkits.model import TensorTable, ToolkitModel
 from kformer.interop.toolkits.torch_files import ForeignObject, read_torch
 from kformer.utils.checks import check_choice, check_whole, shown
@@ -160,6 +160,7 @@ def read_parts(stored, settings, vocabularies, options, file):
         of_side += [f"<no piece {i}>" for i in range(len(of_side), size)]  # padded tables
     ids = _special_ids(vocabularies, settings, tokens, file)
     controls = [ids[name] for name in ("pad", "start", "end")]
+    check_splitter(options, _splitter(settings), file)
     models = models_beside(options, [pathlib.Path(file).parent], _MODELS)
     tokenizer = make_tokenizer(
         models,
@@ -205,6 +206,16 @@ def _tokens(vocabularies, side, file):
             "kformer does not read."
         )
     return list(tokens)
+
+
+def _splitter(settings):
+    """The mode of OpenNMT's tokenizer or "bpe", or `None` where SentencePiece did all."""
+    if "onmt_tokenize" not in str(settings.get("_all_transform") or settings.get("transforms")):
+        return None
+    mode = re.search(r"mode\W+(\w+)", str(settings.get("src_onmttok_kwargs")))
+    if mode is not None and mode[1] != "none":
+        return mode[1]
+    return "bpe" if settings.get("src_subword_type") == "bpe" else None
 
 
 def _words(vocabulary):

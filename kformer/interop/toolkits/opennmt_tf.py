@@ -13,6 +13,7 @@ import numpy as np
 
 from kformer.interop.limits import MOST_LAYERS
 from kformer.interop.toolkits.files import (
+    check_splitter,
     file_beside,
     make_tokenizer,
     models_beside,
@@ -117,6 +118,7 @@ def read(path, options):
     settings = _settings(folders)
     vocabularies, ids, orders = _vocabularies(options, folders, settings, arguments, tensors)
     controls = _controls(settings, vocabularies[0], ids)
+    check_splitter(options, _splitter(settings), "The file of settings")
     models = models_beside(options, folders, _MODELS)
     for side, order in orders.items():
         _reorder(tensors, side, order)
@@ -261,6 +263,17 @@ def _controls(settings, source, ids):
                 "has it at another line than the target's, which kformer does not read."
             )
     return controls
+
+
+def _splitter(settings):
+    """The mode of OpenNMT's tokenizer or "bpe", or `None` where SentencePiece did all."""
+    data = _section(settings, "data")
+    tokenization = _section(data, "source_tokenization") or _section(data, "tokenization")
+    if tokenization.get("type") != "OpenNMTTokenizer":
+        return None
+    params = _section(tokenization, "params")
+    mode = params.get("mode", "conservative")
+    return mode if mode != "none" else "bpe" if "bpe_model_path" in params else None
 
 
 def _search(settings, folder):

@@ -1,6 +1,7 @@
 """What is no model that can be imported: one sentence says what it is, and which way there is."""
 
 import json
+import shutil
 import zipfile
 
 import pytest
@@ -101,6 +102,31 @@ def test_an_archive_stays_inside_itself_and_small(name, tmp_path):
     with pytest.raises(ValueError, match=message) as caught:
         load_checkpoint(path)
     assert str(path) in str(caught.value) and "kformer-import-" not in str(caught.value)
+
+
+TOOLKITS = ("marian-opusmt", "fairseq-sinusoidal", "opennmt-tf-transformer")
+TOOLKITS += ("opennmt-py-sinusoidal", "opennmt-py-2", "eole-sinusoidal", "ctranslate2")
+
+
+@pytest.mark.parametrize("name", TOOLKITS)
+def test_texts_that_something_else_cut_are_given_as_tokens(name, tmp_path):
+    path = tmp_path / name
+    if name == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+        load_checkpoint(DATA / TOOLKITS[0]).export(path, "ctranslate2")
+        shutil.rmtree(path / "tokenizer")
+        (path / "kformer.json").unlink()
+    else:
+        shutil.copytree(DATA / name, path)
+    for model in (*path.glob("*.model"), *path.glob("*.spm")):
+        model.unlink()
+    with pytest.raises(FileNotFoundError, match="no SentencePiece model .* or pretokenized"):
+        load_checkpoint(path)
+    (path / "bpe.codes").write_text("#version: 0.2\n")
+    with pytest.raises(ValueError, match="codes of subword-nmt .bpe.codes.* with pretokenized"):
+        load_checkpoint(path)
+    tokenizer = load_checkpoint(path, pretokenized=True).tokenizer
+    assert len(tokenizer.tokenize("a b  c")) == 3
 
 
 def test_options_of_other_toolkits_are_not_for_a_folder_of_hugging_face(tmp_path):

@@ -103,6 +103,28 @@ def test_settings_beside_a_model(copy):
     assert (ids[0], ids[-1]) == (1, 2)
 
 
+@pytest.mark.any_backend
+def test_texts_that_opennmts_tokenizer_cut_are_given_as_tokens(copy):
+    folder = copy("opennmt-tf-transformer")
+    (folder / "data.yml").write_text(
+        "data: {source_tokenization: {type: OpenNMTTokenizer, params: {mode: aggressive}}}"
+    )
+    with pytest.raises(ValueError, match="split the texts .'aggressive'.* with pretokenized"):
+        load_checkpoint(folder)
+    models = {f"{side}_model": folder / f"{side}.model" for side in ("source", "target")}
+    for options in ({"pretokenized": True}, models):
+        assert load_checkpoint(folder, **options).model.start_id == 1
+    torch, folder = pytest.importorskip("torch"), copy("opennmt-py-relative")
+    content = torch.load(folder / "model.pt", weights_only=False)
+    content["opt"]._all_transform = {"onmt_tokenize"}
+    for kwargs, kind, word in (("aggressive", "none", "aggressive"), ("none", "bpe", "bpe")):
+        content["opt"].src_onmttok_kwargs = f"{{'mode': '{kwargs}', 'joiner_annotate': True}}"
+        content["opt"].src_subword_type = kind
+        torch.save(content, folder / "model.pt")
+        with pytest.raises(ValueError, match=f"split the texts .'{word}'.* with pretokenized"):
+            load_checkpoint(folder)
+
+
 DESCRIPTIONS = {
     "model = lambda: opennmt.models.Transformer(num_heads=4, ffn_activation=opennmt.layers.gelu)": (
         4,
