@@ -5,8 +5,9 @@ Nothing in a folder is run, and no library of Hugging Face is needed."""
 import dataclasses
 import re
 
-from kformer.interop.limits import MOST_GAPS, MOST_PIECES, read_sentencepiece, read_settings
+from kformer.interop.limits import MOST_GAPS, MOST_PIECES, read_settings
 from kformer.interop.sentencepiece_proto import Pieces, add_tokens, convert_tokenizer_json
+from kformer.interop.toolkits.files import read_model
 from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece, model_pieces
 from kformer.utils.checks import check_whole, shown
@@ -53,15 +54,7 @@ class TokenizerFolder:
         With them Python and the graph segment every text alike. With the published scores they
         differ where a text repeats itself ("!!!!" as "!!" + "!!" or "!" + "!!!").
         """
-        content = read_sentencepiece(self.path(name))
-        try:
-            load_sentencepiece(content)
-        except ValueError:
-            raise ValueError(
-                f"{str(self.path(name))!r} is not a SentencePiece model; download the file itself, "
-                "not a pointer to it."
-            ) from None
-        return quantize_scores(content, IMPORT_STEPS)
+        return read_model(self.path(name))
 
     def json(self, name, default=None):
         """The JSON object in a file; `default`, if it is given, where there is no such file."""

@@ -48,12 +48,12 @@ def quantize_scores(model, steps=_STEPS):
 def message_fields(data, position, end):
     """(field number, wire type, start, end) of each field of a protobuf message."""
     while position < end:
-        tag, position = _varint(data, position)
+        tag, position = varint(data, position)
         wire_type = tag & 7
         if wire_type == _VARINT:
-            _, stop = _varint(data, position)
+            _, stop = varint(data, position)
         elif wire_type == _BYTES:
-            length, position = _varint(data, position)
+            length, position = varint(data, position)
             stop = position + length
         else:
             stop = position + {_FIXED64: 8, _FIXED32: 4}[wire_type]
@@ -61,12 +61,13 @@ def message_fields(data, position, end):
         position = stop
 
 
-def _varint(data, position):
-    value = shift = 0
-    while True:
+def varint(data, position):
+    """A number of up to ten bytes, and the position after it; IndexError for another."""
+    value = 0
+    for shift in range(0, 70, 7):
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-        shift += 7
+    raise IndexError("a number has more than ten bytes")

@@ -370,7 +370,7 @@ BAD = {
     ),
     "pointer": (
         lambda folder: (folder / "source.spm").write_text("version https://git-lfs"),
-        "source.spm' is not a SentencePiece model",
+        "source.spm is not a SentencePiece model",
     ),
     "early stopping": (
         lambda folder: edit(folder / "generation_config.json", early_stopping="soon"),

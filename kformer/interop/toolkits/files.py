@@ -82,7 +82,9 @@ def read_model(path):
     try:
         load_sentencepiece(content)
     except ValueError:
-        raise ValueError(f"{path} is not a SentencePiece model: give the file itself.") from None
+        raise ValueError(
+            f"{path} is not a SentencePiece model: give the file itself, not a pointer to it."
+        ) from None
     return quantize_scores(content, IMPORT_STEPS)
 
 

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from kformer.interop.limits import MOST_LIST_BYTES
-from kformer.text.unigram_scores import message_fields
+from kformer.text.unigram_scores import message_fields, varint
 from kformer.utils.checks import shown
 from kformer.utils.files import read_bytes
 
@@ -145,7 +145,7 @@ def _fields(message):
         if end > len(message):
             raise ValueError("an entry is cut off")
         value = message[start:end]
-        yield number, _varint(value, 0)[0] if wire_type == 0 else value
+        yield number, varint(value, 0)[0] if wire_type == 0 else value
 
 
 def _entries(table):
@@ -172,8 +172,8 @@ def _entries(table):
 
 def _handle(data, position):
     """Offset and size of a block, and the position after them."""
-    offset, position = _varint(data, position)
-    size, position = _varint(data, position)
+    offset, position = varint(data, position)
+    size, position = varint(data, position)
     return (offset, size), position
 
 
@@ -191,9 +191,9 @@ def _block(table, offset, size):
     end -= 4 + 4 * num_restarts
     position, key = offset, b""
     while position < end:
-        shared, position = _varint(table, position)
-        unshared, position = _varint(table, position)
-        length, position = _varint(table, position)
+        shared, position = varint(table, position)
+        unshared, position = varint(table, position)
+        length, position = varint(table, position)
         size = shared + unshared
         if shared > len(key) or size > _MOST_NAME_BYTES or position + unshared + length > end:
             raise ValueError("an entry of its table is damaged")
@@ -201,18 +201,6 @@ def _block(table, offset, size):
         position += unshared
         yield key, table[position : position + length]
         position += length
-
-
-def _varint(data, position):
-    value = shift = 0
-    while shift < 64:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("a number in it is too long")
 
 
 def _masked_checksum(data):
