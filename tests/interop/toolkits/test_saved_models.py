@@ -1,0 +1,44 @@
+"""SavedModels of other toolkits' models, beside what those toolkits printed."""
+
+import pytest
+
+from kformer.export import SavedModelTranslator
+from kformer.interop import load_checkpoint
+from tests.interop.toolkits.fixtures import DATA, lines
+
+# By fixture: the path inside, options of the import, and the ending of its texts.
+MODELS = {
+    "marian-opusmt": ("", {}, "txt"),
+    "marian-ssru": (
+        "model.npz",
+        {"source_vocabulary": DATA / "marian-prenorm" / "vocab.spm"},
+        "txt",
+    ),
+    "opennmt-tf-transformer": ("", {}, "txt"),
+    "opennmt-tf-relative": ("run", {}, "txt"),
+    "opennmt-tf-v1": ("run/model.ckpt-700", {"pretokenized": True}, "pieces"),
+    "opennmt-py-sinusoidal": ("", {}, "txt"),
+    "opennmt-py-relative": ("model.pt", {}, "txt"),
+    "opennmt-py-2": ("model.pt", {}, "txt"),
+    "fairseq-sinusoidal": ("", {}, "txt"),
+    "fairseq-learned": ("", {}, "txt"),
+    "eole-sinusoidal": ("", {"pretokenized": True}, "pieces"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend(quickest="torch")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_translates_as_the_toolkit_does(name, tmp_path):
+    pytest.importorskip("tensorflow_text")
+    path, options, ending = MODELS[name]
+    translator = load_checkpoint(DATA / name / path, **options)
+    texts, expected = lines(name, f"source.{ending}"), lines(name, f"greedy.{ending}")
+    counts = {}
+    for dtype in ("float32", "int8"):
+        folder = translator.export(tmp_path / dtype, dtype=dtype, beam_size=1)
+        found = SavedModelTranslator(folder)(texts)
+        counts[dtype] = sum(one == other for one, other in zip(found, expected, strict=True))
+    print(name, counts)
+    # In 8 bits near ties may turn: widths are 32 here.
+    assert counts["float32"] == len(texts) and counts["int8"] >= len(texts) - 2
