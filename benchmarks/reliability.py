@@ -67,7 +67,8 @@ def main():
     parser.add_argument(
         "--only",
         help="of commands, damage, power_cut: one command or file; of lying_hub, outputs, "
-        "odd_clients and odd_metadata: unchecked; of jobs: workers or efforts",
+        "odd_clients and odd_metadata: unchecked; of jobs: workers, efforts, full_disk, "
+        "hosts or unchecked",
     )
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
