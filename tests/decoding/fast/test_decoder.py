@@ -100,6 +100,7 @@ REFUSED = {
 # Options that change no number of a search of given weights, or that come with a refused one.
 WITHOUT_EFFECT = {
     *("dropout", "attention_dropout", "activation_dropout", "stochastic_depth"),  # in training
+    "zero_start",  # in training
     "seed",  # of the first weights and the dropout
     *("start_id", "end_id"),  # of the search
     "relative_buckets",  # of the positions "t5"
