@@ -92,7 +92,8 @@ def clean(corpora, output, *, exclude=(), rejected=False, progress=None):
     Example:
     ```python
     entry = {"source": "train.en", "target": "train.de", "languages": "en-de"}
-    report = kformer.data.clean(kformer.data.Corpora({"shop": entry}), "cleaned")
+    corpora = kformer.data.Corpora({"shop": entry}, clean=["empty", "duplicates"])
+    report = kformer.data.clean(corpora, "cleaned")
     report.corpora["shop"]["kept"]
     ```
     """
