@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import pathlib
+import uuid
 from typing import Any
 
 import numpy as np
@@ -110,10 +111,7 @@ def clean(corpora, output, *, exclude=(), rejected=False, progress=None):
             _Job(corpora, output, digest, rejected, progress).run(exclude)
         report = _read(output / REPORT)
         if report["digest"] != digest:
-            raise ValueError(
-                f"'{output}' has corpora that were cleaned from other files or by other rules: "
-                "choose another folder, or remove it."
-            )
+            raise _other(output)
         files.remove_tree(work)
     return CleaningReport(output, report["corpora"])
 
@@ -131,10 +129,9 @@ class _Job:
         self._corpora, self._description = description.corpora, description
         self._output, self._work, self._progress = output, output / _WORK, progress
         self._rejected = output / REJECTED if rejected else None
-        state = {"digest": digest, "rejected_bytes": 0, "corpora": {}}
-        path = self._work / _STATE
-        if path.exists() and (former := _read(path))["digest"] == digest:
-            state = former
+        state, path = {"digest": digest, "rejected_bytes": 0, "corpora": {}}, self._work / _STATE
+        if path.exists() and (state := _read(path))["digest"] != digest:
+            raise _other(output)
         self._state, self._counts = state, state["corpora"]
 
     def run(self, exclude):
@@ -295,6 +292,13 @@ class _Job:
             aside.write_text(self._description.of_lines(paths), encoding="utf-8")
 
 
+def _other(output):
+    return ValueError(
+        f"'{output}' has corpora that were cleaned from other files or by other rules: choose "
+        "another folder, or remove it."
+    )
+
+
 def _no_counts():
     counts = {"pairs": 0, "repaired": {}, "rejected": {}, "kept": 0}
     return counts | {"filtered": 0, "bytes": [0, 0, 0], "is_read": False, "is_aligned": False}
@@ -337,9 +341,14 @@ def _digest(corpora, exclude, rejected):
             return [os.fspath(value.resolve()), stat.st_size, stat.st_mtime_ns]
         return repr(value)
 
+    # Pairs in memory cannot be compared with those of another call.
+    pairs = {
+        name: corpus.pairs is not None and uuid.uuid4().hex
+        for name, corpus in corpora.corpora.items()
+    }
     values = [
         corpora.temperature,
-        {name: {**vars(corpus), "pairs": None} for name, corpus in corpora.corpora.items()},
+        {name: {**vars(c), "pairs": pairs[name]} for name, c in corpora.corpora.items()},
         [[*direction, *paths] for direction, paths in corpora.validation.items()],
         [pathlib.Path(path) for path in exclude],
         rejected,

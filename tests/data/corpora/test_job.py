@@ -140,6 +140,11 @@ def test_a_finished_folder_is_left_and_another_is_refused(tmp_path, corpora):
     assert (tmp_path / "out" / "one.en").stat().st_mtime_ns == stamp
     with pytest.raises(ValueError, match="cleaned from other files or by other rules: choose ano"):
         clean(make("strict"), tmp_path / "out")
+    (tmp_path / "begun" / ".cleaning").mkdir(parents=True)
+    state = (tmp_path / "out" / "report.json").read_text(encoding="utf-8")
+    (tmp_path / "begun" / ".cleaning" / "state.json").write_text(state, encoding="utf-8")
+    with pytest.raises(ValueError, match="cleaned from other files or by other rules"):
+        clean(make("strict"), tmp_path / "begun")
     with pytest.raises(ValueError, match="is not empty .it has .*: choose another folder"):
         clean(make("usual"), tmp_path)
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
