@@ -19,6 +19,7 @@ EXTRAS = {
     "cluster": ("ray", "pyarrow"),
     "ctranslate2": ("ctranslate2",),
     "interop": ("safetensors",),
+    "opennmt": ("pyonmttok",),
     "onnx": ("onnx",),
     "plots": ("matplotlib",),
     "corpora": ("yaml", "ftfy", "py3langid", "pyarrow", "polib"),

@@ -21,6 +21,10 @@ and only those with added words (see `kformer.text.added_words`) have
       "added_words": {"raw": ["covid"], "normalized": [], "lstrip": [], "rstrip": [],
                       "keeps_spaces": true},
 
+A side whose texts OpenNMT's tokenizer splits has (see `kformer.text.word_splitter`)
+
+      "splitter": {"settings": {"mode": "aggressive"}, "codes": "codes-5d41402a.bpe"}
+
 `vocabulary` is the file of a JSON list of every piece by its id, if ids are not SentencePiece's
 own. Both sides may have the same files. File names contain a part of the content's SHA-256. So a
 folder is replaced by writing the new files beside the old ones and renaming `tokenizer.json` last:
@@ -49,7 +53,7 @@ _MOST_PIECES = 500_000
 # The ids before or after a text: a language and the end token, at most.
 _MOST_SPECIAL = 100
 _REMEDY = "save or copy the tokenizer again"
-_CONTENT_NAME = re.compile(r"(?:sentencepiece|vocabulary)-([0-9a-f]{8})\.(?:model|json)")
+_CONTENT_NAME = re.compile(r"(?:sentencepiece|vocabulary|codes)-([0-9a-f]{8})\.(?:model|json|bpe)")
 # What a value in `tokenizer.json` must be. bool is an int to Python, not to us.
 _KINDS = {
     "true or false": lambda value: type(value) is bool,
@@ -157,6 +161,14 @@ def read_folder(folder):
             content = _read_file(folder, name, files.MOST_JSON_BYTES)
             settings["vocabulary"] = files.parse_json(content, folder / name, list, remedy=_REMEDY)
             _check(settings, {"vocabulary": "a list of strings"}, folder / name)
+        if settings.get("splitter") is not None:
+            _check(settings, {"splitter": "an object"}, path)
+            splitter = settings["splitter"]
+            _check(splitter, {"settings": "an object"}, path)
+            if (name := splitter.get("codes")) is not None:
+                _check(splitter, {"codes": "a string"}, path)
+                name = _read_file(folder, name)
+            settings["splitter"] = splitter["settings"], name
     # The keys of multilingual tokenizers; null means that a key is missing.
     config = {key: value for key, value in config.items() if value is not None}
     if "languages" in config:

@@ -76,12 +76,14 @@ class Tokenizer:
         language_places=None,
         language_tags=False,
         added_words=None,
+        splitters=(None, None),
     ):
-        # The first three arguments have a value for each side.
-        sides = list(zip(models, vocabularies, control_ids, strict=True))
+        # The first three arguments and the last have a value for each side.
+        sides = list(zip(models, vocabularies, control_ids, splitters, strict=True))
         options = get_normalization(normalization), special_ids["unknown"], added_words
         vocabularies = [
-            Vocabulary(*side, *options) for side in (sides if sides[0] != sides[1] else sides[:1])
+            Vocabulary(*side, *options, splitter)
+            for *side, splitter in (sides if sides[0] != sides[1] else sides[:1])
         ]
         # Both sides have the same object if they share one vocabulary.
         self._sides = {"source": vocabularies[0], "target": vocabularies[-1]}
@@ -323,6 +325,10 @@ class Tokenizer:
             ids = {"prefix": self._prefixes[side], "suffix": self._suffixes[side]}
             ids["control_ids"] = vocabulary.control_ids
             config[side] = {"model": model, "vocabulary": pieces, **ids}
+            if vocabulary.splitter is not None:
+                settings, codes = vocabulary.splitter.state
+                codes = None if codes is None else add("codes", codes, ".bpe")
+                config[side]["splitter"] = {"settings": settings, "codes": codes}
         write_folder(folder, config, contents)
 
     @classmethod
@@ -348,6 +354,7 @@ class Tokenizer:
                     [config[side][name] for side in SIDES]
                     for name in ("model", "vocabulary", "control_ids")
                 ),
+                splitters=[config[side].get("splitter") for side in SIDES],
                 prefixes={side: config[side]["prefix"] for side in SIDES},
                 suffixes={side: config[side]["suffix"] for side in SIDES},
                 **{name: config[name] for name in names if name in config},
@@ -471,7 +478,10 @@ class Tokenizer:
         """Returns whether another tokenizer has the same ids for texts, and texts for ids."""
 
         def state(each):
-            sides = [(side.model, side.pieces) for side in each._sides.values()]
+            sides = [
+                (side.model, side.pieces, side.splitter and side.splitter.state)
+                for side in each._sides.values()
+            ]
             options = each._prefixes, each._suffixes, each.normalization, each._added_words
             return sides, each.special_ids, *options
 

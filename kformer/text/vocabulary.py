@@ -9,6 +9,7 @@ import sentencepiece
 
 from kformer.text.added_words import AddedWords
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
+from kformer.text.word_splitter import WordSplitter
 
 # Starting threads costs more than it gains on fewer texts.
 _THREADED_BATCH = 64
@@ -38,12 +39,24 @@ class Vocabulary:
         normalization: `Normalization`.
         unknown_id: int. The id of the unknown token.
         added_words: dict or `None`, default `None`. The settings of `AddedWords`.
+        splitter: tuple or `None`, default `None`. The arguments of a `WordSplitter`, which comes
+            before a vocabulary of tokens.
 
     Raises:
         ValueError: the model cannot be read, or the ids do not fit it.
     """
 
-    def __init__(self, model, pieces, control_ids, normalization, unknown_id, added_words=None):
+    def __init__(
+        self,
+        model,
+        pieces,
+        control_ids,
+        normalization,
+        unknown_id,
+        added_words=None,
+        splitter=None,
+    ):
+        self.splitter = None if splitter is None else WordSplitter(*splitter)
         self.model = bytes(model)
         self.normalization = normalization
         self.processor = load_sentencepiece(self.model)
@@ -144,7 +157,10 @@ class Vocabulary:
             list of list of int.
         """
         before = self.normalization.before
-        texts = [replace_all(valid_text(text), before) for text in texts]
+        texts = map(valid_text, texts)
+        if self.splitter is not None:
+            texts = map(self.splitter.split, texts)
+        texts = [replace_all(text, before) for text in texts]
         if (added := self.added_words) is None:
             return self._segment(texts, num_threads)
         rows = [added.split(text) for text in texts]
@@ -198,7 +214,8 @@ class Vocabulary:
             text = text.removeprefix(SPACE_SIGN)
         elif self.leading_space_signs:
             text = text.lstrip(SPACE_SIGN)
-        return replace_all(text.replace(SPACE_SIGN, " "), self.normalization.after)
+        text = replace_all(text.replace(SPACE_SIGN, " "), self.normalization.after)
+        return text if self.splitter is None else self.splitter.join(text)
 
     def tokens(self, ids):
         """Returns the pieces of one sequence of ids, as str."""

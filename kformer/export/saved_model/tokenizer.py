@@ -12,6 +12,7 @@ from kformer.text.added_words import FENCE
 from kformer.text.languages import TAG_PATTERN
 from kformer.text.normalization import SPACE_SIGN
 from kformer.utils.checks import check_choice, shown
+from kformer_options.names import named
 
 # Bytes that no valid UTF-8 has: around an added word in a text, and before it.
 _EDGE, _WORD = b"\xff", b"\xfe"
@@ -137,6 +138,11 @@ class _GraphVocabulary(tf.Module):
         id_map = vocabulary.id_map
         self._id_map = None if id_map is None else tf.constant(id_map, tf.int32)
         self._words = self._foreign_pieces = None
+        if vocabulary.splitter is not None:
+            raise ValueError(
+                "A SavedModel cannot split texts as OpenNMT's tokenizer does: import the model "
+                f"with {named('pretokenized')}, so that texts are tokens with spaces between them."
+            )
         if vocabulary.normalization.name == "tokens":
             ids = {piece.encode(): i for piece, i in vocabulary.word_ids.items()}
             self._words = _table(ids, vocabulary.unknown_id)

@@ -17,12 +17,15 @@ from kformer.text.unigram_scores import IMPORT_STEPS, quantize_scores
 from kformer.text.vocabulary import load_sentencepiece
 from kformer.utils.checks import shown
 from kformer.utils.files import read_bytes
-from kformer_options.installed import check_extra
+from kformer_options.installed import check_extra, is_installed
 from kformer_options.names import named
 
 _MOST_LIST_BYTES = 64 << 20
 _MOST_YAML_BYTES = 1 << 20
 _WORD_MODEL = 3
+# How a file of subword-nmt's codes begins, and what pyonmttok is told to follow them.
+_CODES_MARK = b"#version"
+_OF_CODES = {"mode": "space", "joiner": "@@", "joiner_annotate": True, "bpe_model_path": ""}
 # Of BPE's merges, as subword-nmt and OpenNMT's tokenizer write them.
 _CODES = re.compile(r".*codes.*|code|bpe\.[a-z]+|.*\.bpe")
 
@@ -129,8 +132,7 @@ def make_tokenizer(models, vocabularies, special_ids, control_ids=((), ()), **ar
     """The tokenizer of a model whose vocabularies are lists of tokens.
 
     Args:
-        models: pair of bytes, the SentencePiece models of source and target; `None` for texts that
-            are tokens with spaces between them.
+        models: what splits the texts, as `models_beside` returns it.
         vocabularies: pair of list of str, source and target: every token by its id.
         special_ids: dict. The ids of "pad", "unknown", "start" and "end".
         control_ids: pair of sequences of int. For each side the ids that never come from a text.
@@ -144,7 +146,8 @@ def make_tokenizer(models, vocabularies, special_ids, control_ids=((), ()), **ar
         ValueError: a token occurs twice, or an id is outside of a vocabulary.
     """
     normalization, controls = "model", [set(ids) for ids in control_ids]
-    if models is None:
+    if models is None or isinstance(models[0], tuple):
+        arguments["splitters"] = models or (None, None)
         normalization, models = "tokens", [_word_model()] * 2
     return Tokenizer(
         list(models),
@@ -170,42 +173,33 @@ def _word_model():
     )
 
 
-def check_splitter(options, kind, where):
-    """Refuses texts that OpenNMT's tokenizer split.
-
-    Args:
-        options: `ToolkitOptions`.
-        kind: str or `None`. What it did beside SentencePiece; `None` for nothing.
-        where: path, for messages.
-
-    Raises:
-        ValueError: it split texts, and no option says what else does.
-    """
-    if kind is not None and not options.pretokenized and options.source_model is None:
-        raise ValueError(
-            f"{where} says that OpenNMT's tokenizer split the texts ({shown(kind)}), which kformer "
-            f"does not have: import with {named('pretokenized')}, and give texts that are split by "
-            "`pyonmttok`."
-        )
-
-
-def models_beside(options, folders, names):
-    """The SentencePiece models of source and target, or `None` with `options.pretokenized`.
+def models_beside(options, folders, names, splitting=None):
+    """What splits the texts of source and target: SentencePiece, or OpenNMT's tokenizer.
 
     Args:
         options: `ToolkitOptions`.
         folders: sequence of `pathlib.Path`, where the files may be.
         names: dict of "source" and "target" to the names that the files may have.
+        splitting: dict or `None`, default `None`. The arguments of OpenNMT's tokenizer for both
+            sides, if it split the texts.
 
     Returns:
-        Pair of bytes, or `None`.
+        `None` with `options.pretokenized`; else a pair of bytes, SentencePiece models, or a pair of
+        tuples, the arguments of `WordSplitter`.
 
     Raises:
         FileNotFoundError: there is no model and no option that names one.
+        ImportError: pyonmttok is needed and not installed.
         ValueError: a file is no SentencePiece model, or other codes are there in its place.
     """
     if options.pretokenized:
         return None
+    if splitting is None and options.source_model is not None:
+        with open(options.source_model, "rb") as file:
+            if file.read(len(_CODES_MARK)) == _CODES_MARK:
+                splitting = dict.fromkeys(("source", "target"), _OF_CODES)
+    if splitting is not None:
+        return tuple(_splitter(options, folders, side, splitting[side]) for side in splitting)
     paths = {
         "source": options.source_model or file_beside(folders, names["source"]),
         "target": options.target_model or file_beside(folders, names["target"]),
@@ -216,9 +210,10 @@ def models_beside(options, folders, names):
         near = [name for folder in folders[:2] for name in sorted(os.listdir(folder))]
         if codes := next(filter(_CODES.fullmatch, near), None):
             raise ValueError(
-                f"{folders[0]} has codes of subword-nmt ({codes}), which kformer does not apply: "
-                f"import with {named('pretokenized')}, and give texts that are split by them, as "
-                "`subword-nmt apply-bpe` does."
+                f"{folders[0]} has codes of subword-nmt ({codes}), which come after another "
+                f"tokenizer, such as Moses. Give them by {named('source_model')}, and texts that "
+                f"this tokenizer has split; or import with {named('pretokenized')}, and give texts "
+                "that are split by the codes, too, as `subword-nmt apply-bpe` does."
             )
         side = missing[0]
         raise FileNotFoundError(
@@ -227,3 +222,27 @@ def models_beside(options, folders, names):
             "for texts that are tokens with spaces between them."
         )
     return tuple(read_model(paths[side]) for side in ("source", "target"))
+
+
+def _splitter(options, folders, side, settings):
+    """The arguments of the `WordSplitter` of one side."""
+    if not is_installed("pyonmttok"):
+        raise ImportError(
+            "OpenNMT's tokenizer split the texts of this model: run `pip install "
+            f'"kformer[opennmt]"`, or import with {named("pretokenized")} and give texts that it '
+            "has split."
+        )
+    settings = dict(settings)
+    settings.pop("bpe_dropout", None)  # Of the training.
+    name, codes = settings.pop("bpe_model_path", None), None
+    if name is not None:
+        name = pathlib.PurePath(str(name)).name
+        path = getattr(options, f"{side}_model") or options.source_model
+        path = path or file_beside(folders, [name])
+        if path is None:
+            raise FileNotFoundError(
+                f"{folders[0]} has no file {name}, the codes that split the texts of the {side}: "
+                f"give it by {named(f'{side}_model')}."
+            )
+        codes = read_bytes(path, _MOST_LIST_BYTES, remedy="give the codes of a BPE model")
+    return settings, codes

@@ -2,13 +2,15 @@
 vocabularies. It is read as data, and without PyTorch.
 """
 
+import ast
+import contextlib
 import pathlib
 import re
 
 import numpy as np
 
 from kformer.interop.limits import MOST_LAYERS, MOST_PIECES
-from kformer.interop.toolkits.files import check_splitter, make_tokenizer, models_beside
+from kformer.interop.toolkits.files import make_tokenizer, models_beside
 from kformer.interop.toolkits.model import TensorTable, ToolkitModel
 from kformer.interop.toolkits.torch_files import ForeignObject, read_torch
 from kformer.utils.checks import check_choice, check_whole, shown
@@ -160,8 +162,8 @@ def read_parts(stored, settings, vocabularies, options, file):
         of_side += [f"<no piece {i}>" for i in range(len(of_side), size)]  # padded tables
     ids = _special_ids(vocabularies, settings, tokens, file)
     controls = [ids[name] for name in ("pad", "start", "end")]
-    check_splitter(options, _splitter(settings), file)
-    models = models_beside(options, [pathlib.Path(file).parent], _MODELS)
+    folders, splitting = [pathlib.Path(file).parent], _splitting(settings, file)
+    models = models_beside(options, folders, _MODELS, splitting)
     tokenizer = make_tokenizer(
         models,
         tokens,
@@ -208,14 +210,25 @@ def _tokens(vocabularies, side, file):
     return list(tokens)
 
 
-def _splitter(settings):
-    """The mode of OpenNMT's tokenizer or "bpe", or `None` where SentencePiece did all."""
+def _splitting(settings, file):
+    """The settings of OpenNMT's tokenizer by side, or `None` where SentencePiece did all."""
     if "onmt_tokenize" not in str(settings.get("_all_transform") or settings.get("transforms")):
         return None
-    mode = re.search(r"mode\W+(\w+)", str(settings.get("src_onmttok_kwargs")))
-    if mode is not None and mode[1] != "none":
-        return mode[1]
-    return "bpe" if settings.get("src_subword_type") == "bpe" else None
+    sides = {}
+    for side, short in (("source", "src"), ("target", "tgt")):
+        values = settings.get(f"{short}_onmttok_kwargs") or {}
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            values = ast.literal_eval(values) if isinstance(values, str) else values
+        if not isinstance(values, dict):
+            raise ValueError(
+                f"{file} has {shown(values)} for {short}_onmttok_kwargs, not settings."
+            )
+        sides[side] = {"mode": "none", **values}
+        if settings.get(f"{short}_subword_type") == "bpe":
+            model = settings.get(f"{short}_subword_model") or settings.get("src_subword_model")
+            sides[side]["bpe_model_path"] = model
+    is_split = any(each["mode"] != "none" or "bpe_model_path" in each for each in sides.values())
+    return sides if is_split else None
 
 
 def _words(vocabulary):

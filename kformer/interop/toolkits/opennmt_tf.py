@@ -13,7 +13,6 @@ import numpy as np
 
 from kformer.interop.limits import MOST_LAYERS
 from kformer.interop.toolkits.files import (
-    check_splitter,
     file_beside,
     make_tokenizer,
     models_beside,
@@ -118,8 +117,7 @@ def read(path, options):
     settings = _settings(folders)
     vocabularies, ids, orders = _vocabularies(options, folders, settings, arguments, tensors)
     controls = _controls(settings, vocabularies[0], ids)
-    check_splitter(options, _splitter(settings), "The file of settings")
-    models = models_beside(options, folders, _MODELS)
+    models = models_beside(options, folders, _MODELS, _splitting(settings))
     for side, order in orders.items():
         _reorder(tensors, side, order)
     tokenizer = make_tokenizer(
@@ -265,15 +263,17 @@ def _controls(settings, source, ids):
     return controls
 
 
-def _splitter(settings):
-    """The mode of OpenNMT's tokenizer or "bpe", or `None` where SentencePiece did all."""
-    data = _section(settings, "data")
-    tokenization = _section(data, "source_tokenization") or _section(data, "tokenization")
-    if tokenization.get("type") != "OpenNMTTokenizer":
-        return None
-    params = _section(tokenization, "params")
-    mode = params.get("mode", "conservative")
-    return mode if mode != "none" else "bpe" if "bpe_model_path" in params else None
+def _splitting(settings):
+    """The settings of OpenNMT's tokenizer by side, or `None` where SentencePiece did all."""
+    data, sides = _section(settings, "data"), {}
+    for side in ("source", "target"):
+        tokenization = _section(data, f"{side}_tokenization") or _section(data, "tokenization")
+        sides[side] = {"mode": "space"}
+        if tokenization.get("type") == "OpenNMTTokenizer":
+            sides[side] = {"mode": "conservative", **_section(tokenization, "params")}
+    names = ("mode", "bpe_model_path")
+    plain = [tuple(params.get(name) for name in names) for params in sides.values()]
+    return sides if {*plain} - {("space", None), ("none", None)} else None
 
 
 def _search(settings, folder):

@@ -127,6 +127,13 @@ def test_texts_that_something_else_cut_are_given_as_tokens(name, tmp_path):
         load_checkpoint(path)
     tokenizer = load_checkpoint(path, pretokenized=True).tokenizer
     assert len(tokenizer.tokenize("a b  c")) == 3
+    codes = str(path / "bpe.codes")
+    peer = pytest.importorskip("pyonmttok").Tokenizer(
+        "space", bpe_model_path=codes, joiner="@@", joiner_annotate=True
+    )
+    words = " ".join(peer.tokenize("a big dog")[0])
+    ids = load_checkpoint(path, source_model=codes).tokenizer.tokenize("a big dog")
+    assert ids == tokenizer.tokenize(words) and len(ids) > 3
 
 
 def test_options_of_other_toolkits_are_not_for_a_folder_of_hugging_face(tmp_path):

@@ -103,26 +103,47 @@ def test_settings_beside_a_model(copy):
     assert (ids[0], ids[-1]) == (1, 2)
 
 
+def check_tokens(translator, tokens, settings, texts):
+    """Ids are those of the tokens that the toolkit's own tokenizer writes."""
+    peer = pytest.importorskip("pyonmttok").Tokenizer(**settings)
+    for side in ("source", "target"):
+        for text in texts:
+            words = " ".join(peer.tokenize(text)[0])
+            assert translator.tokenizer.tokenize(text, side=side) == tokens.tokenize(words, side)
+
+
 @pytest.mark.any_backend
-def test_texts_that_opennmts_tokenizer_cut_are_given_as_tokens(copy):
-    folder = copy("opennmt-tf-transformer")
+def test_opennmts_tokenizer_splits_the_texts_that_it_split(copy, monkeypatch):
+    folder, texts = copy("opennmt-tf-transformer"), lines("opennmt-tf-transformer", "source.txt")
+    params = "{mode: aggressive, joiner_annotate: true}"
+    tokenization = f"{{type: OpenNMTTokenizer, params: {params}}}"
     (folder / "data.yml").write_text(
-        "data: {source_tokenization: {type: OpenNMTTokenizer, params: {mode: aggressive}}}"
+        f"data: {{source_tokenization: {tokenization}, target_tokenization: {tokenization}}}"
     )
-    with pytest.raises(ValueError, match="split the texts .'aggressive'.* with pretokenized"):
-        load_checkpoint(folder)
-    models = {f"{side}_model": folder / f"{side}.model" for side in ("source", "target")}
-    for options in ({"pretokenized": True}, models):
-        assert load_checkpoint(folder, **options).model.start_id == 1
+    tokens = load_checkpoint(folder, pretokenized=True).tokenizer
+    settings = {"mode": "aggressive", "joiner_annotate": True}
+    check_tokens(load_checkpoint(folder), tokens, settings, texts)
+    with monkeypatch.context() as patch:
+        patch.setattr("kformer.interop.toolkits.files.is_installed", lambda name: False)
+        with pytest.raises(ImportError, match="kformer.opennmt.*, or import with pretokenized"):
+            load_checkpoint(folder)
     torch, folder = pytest.importorskip("torch"), copy("opennmt-py-relative")
     content = torch.load(folder / "model.pt", weights_only=False)
     content["opt"]._all_transform = {"onmt_tokenize"}
-    for kwargs, kind, word in (("aggressive", "none", "aggressive"), ("none", "bpe", "bpe")):
-        content["opt"].src_onmttok_kwargs = f"{{'mode': '{kwargs}', 'joiner_annotate': True}}"
-        content["opt"].src_subword_type = kind
+    for mode, kind in (("aggressive", "none"), ("space", "bpe")):
+        settings = {"mode": mode, "joiner_annotate": True}
+        for side in ("src", "tgt"):
+            setattr(content["opt"], f"{side}_onmttok_kwargs", str(settings))
+            setattr(content["opt"], f"{side}_subword_type", kind)
+            setattr(content["opt"], f"{side}_subword_model", "/elsewhere/bpe.codes")
         torch.save(content, folder / "model.pt")
-        with pytest.raises(ValueError, match=f"split the texts .'{word}'.* with pretokenized"):
-            load_checkpoint(folder)
+        if kind == "bpe":
+            with pytest.raises(FileNotFoundError, match="no file bpe.codes.* by source_model"):
+                load_checkpoint(folder)
+            (folder / "bpe.codes").write_text("#version: 0.2\na n\nan d</w>\n")
+            settings["bpe_model_path"] = str(folder / "bpe.codes")
+        tokens = load_checkpoint(folder, pretokenized=True).tokenizer
+        check_tokens(load_checkpoint(folder), tokens, settings, texts)
 
 
 DESCRIPTIONS = {
