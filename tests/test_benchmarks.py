@@ -190,8 +190,8 @@ def test_documents():
     assert {row[4] for row in rows} == {"none"}
 
 
-@pytest.mark.heavy
-@pytest.mark.any_backend
+@slow
+@once
 def test_corpora(tmp_path):
     rows = run("corpora", "readers", "--work", tmp_path, "--count", 200)
     assert len(rows) == 13 and {row[1] for row in rows} == {"200", "20"}

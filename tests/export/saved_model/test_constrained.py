@@ -163,5 +163,5 @@ def test_signatures_that_a_search_cannot_have(translator, tmp_path):
     names = ["serving_default", "constrained"]
     with pytest.raises(ValueError, match="constrained needs a beam, but beam_size is 1"):
         translator.export(tmp_path / "x", signatures=names, beam_size=1)
-    with pytest.raises(ValueError, match="leave the shortlist out"):
+    with pytest.raises(ValueError, match="leave out the shortlist"):
         translator.export(tmp_path / "x", signatures=names, shortlist=(5, 6))
