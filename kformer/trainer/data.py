@@ -43,8 +43,7 @@ def count_pairs(options):
         ValueError: a file is empty, the two sides differ in length, or text in one language is not
             UTF-8.
     """
-    count = None
-    for names in TEXTS:
+    for names in TEXTS:  # That which it trains on comes last.
         count = None
         paths = [getattr(options, name) for name in names]
         if paths[0] is None:

@@ -1,7 +1,7 @@
 """The lines that a training reads: two files, or the cleaned lines of described corpora."""
 
 import dataclasses
-from typing import NamedTuple
+import functools
 
 from kformer.data import Corpora, clean
 from kformer.data.corpora.job import DESCRIPTION
@@ -13,19 +13,21 @@ from kformer_options.wording import counted
 _CLEANED = ("data", "corpora")
 
 
-class Lines(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Lines:
     """The text of a training.
 
     Attributes:
         sources, targets: lists of paths, of files of lines.
         weights: list of float. How often an epoch has each pair of two files.
+        num_pairs: int. The lines of all sources, which are counted once.
     """
 
     sources: list
     targets: list
     weights: list
 
-    @property
+    @functools.cached_property
     def num_pairs(self):
         return sum(map(count_lines, self.sources))
 
@@ -40,8 +42,8 @@ def described(options, path=None):
 
     Raises:
         FileNotFoundError: as `Corpora.load`.
-        ValueError: as `Corpora.load`, the corpora have several directions, or there are two
-            validation sets.
+        ValueError: as `Corpora.load`, the corpora have several directions, or all validation
+            sets are of other directions.
     """
     if options.corpora is None or path and path.joinpath(*_CLEANED, DESCRIPTION).exists():
         return options

@@ -149,7 +149,6 @@ class Corpora:
     """
 
     def __init__(self, corpora, *, validation=None, clean="usual", temperature=1, folder="."):
-        folder = pathlib.Path(folder)
         if not _dict("corpora", corpora):
             raise ValueError("corpora must have at least one corpus, by name.")
         clean = _rules("clean", clean)

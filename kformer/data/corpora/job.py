@@ -158,12 +158,12 @@ class _Job:
     def _filter(self, name, excluded, repeats, seen):
         """Reads a corpus from where it was interrupted, and applies all rules but alignment."""
         corpus, counts, end = self._corpora[name], self._counts[name], 0
-        cleaner = Cleaner(corpus.clean, corpus.languages, excluded)
         with self._open(name, self._filtered_paths(name), counts["bytes"]) as write:
             for texts in self._remaining(name) if repeats else ():
                 seen(Seen.hashes_of(*texts))
             if counts["is_read"]:
                 return
+            cleaner = Cleaner(corpus.clean, corpus.languages, excluded)
             for texts in read_pairs(corpus):
                 begin, end = end, end + len(texts[0])
                 if end <= counts["pairs"]:
