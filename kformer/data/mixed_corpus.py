@@ -37,6 +37,8 @@ class JoinedCorpus(PreparedCorpus):
         counts = "num_pairs num_lines num_too_long num_empty num_source_tokens num_target_tokens"
         for name in counts.split():
             setattr(self, name, sum(getattr(corpus, name) for corpus in corpora))
+        for name in ("too_long_examples", "empty_examples"):
+            setattr(self, name, [line for corpus in corpora for line in getattr(corpus, name)])
         self.longer_side = max(self.num_source_tokens, self.num_target_tokens)
         # The name is one for all texts, by which a training that resumes knows them.
         names = "\n".join(corpus.folder.name for corpus in corpora)

@@ -149,6 +149,9 @@ def test_it_is_a_corpus_like_others(corpora):
     _, domain, general, *_ = corpora
     corpus = MixedCorpus([domain, general], [1, 120 / 430])
     assert corpus.num_pairs == 240 and corpus.counts == [120, 120]
+    domain.too_long_examples, general.empty_examples = [3], [1, 4]
+    joined = MixedCorpus([domain, general], [1, 1])
+    assert (joined.too_long_examples, joined.empty_examples) == ([3], [1, 4])
     for side in ("source", "target"):
         lengths = corpus.lengths(side)
         pairs = corpus.in_epoch(np.arange(corpus.num_pairs), 0)
