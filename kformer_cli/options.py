@@ -49,9 +49,10 @@ def parameter(declared, show_default=False):
         if value is None or declared.type in (bool, dict):
             return value
         try:
-            return declared.check(value, name)
+            checked = declared.check(value, name)
         except ValueError as error:
             raise UsageError(str(error)) from None
+        return value if declared.type is list else checked  # The parser iterates over it.
 
     declaration = typer.Option(
         names,

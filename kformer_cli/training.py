@@ -24,7 +24,7 @@ from kformer_options.model_folders import (
     check_teachers,
 )
 from kformer_options.names import named
-from kformer_options.text_files import check_output, check_rereadable
+from kformer_options.text_files import check_output, check_rereadable, is_plain
 from kformer_options.training import TEXTS, TRAINING
 
 
@@ -136,6 +136,7 @@ def train(
     node1,node2 --host-index 0[/bold]
     """
     settings = {name: options[name] for name in TRAINING}
+    settings |= {name: TRAINING[name].check(settings[name]) for name in TEXTS[-1]}
     settings["model_options"] = dict(map(_name_and_value, settings["model_options"] or ())) or None
     place = place_of_host(options["hosts"], options["host_index"])
     is_first = place is None or place.index == 0
@@ -171,9 +172,12 @@ def _check_files(output, settings, resume):
     """Checks the files, folders and combinations of a training."""
     if output.exists() and not output.is_dir():
         raise NotADirectoryError(f"{output} is a file, so no run directory can be made there.")
-    for name in (*itertools.chain(*TEXTS), *_FURTHER_TEXTS, "corpora"):
+    *others, training = TEXTS
+    for name in (*itertools.chain(*others), *_FURTHER_TEXTS, "corpora"):
         check_rereadable(settings[name], named(name))
-    for names in TEXTS:
+    if all(is_plain(settings[name]) for name in training):
+        others.append(training)
+    for names in others:
         check_sides([(settings[name], named(name)) for name in names])
     check_text(settings["corpora"], named("corpora"))
     if settings["guided_alignment"] not in (None, "auto"):

@@ -40,12 +40,13 @@ _EXCLUDE = (
         ("corpora", name, "A description of corpora names all files")
         for name in ("train_source", "train_target")
     ),
+    ("corpora", "clean", "The description says how corpora are cleaned"),
     ("corpora", "effort", "An effort above 1 reads two files, such as kformer clean writes"),
     ("teachers", "effort", _OWN_TEACHERS),
 )
 # The values with which an option needs nothing, and excludes none.
 _NEED_NOTHING = {"valid_every": default_of("valid_every"), "choose_search": False}
-_EXCLUDE_NONE = {"select": "nll", "effort": 1}
+_EXCLUDE_NONE = {"select": "nll", "effort": 1, "clean": "none"}
 
 
 class _Words(dict):
@@ -106,6 +107,11 @@ def _rules_of_texts(options, may_be_valid):
         options.corpora is not None and options.guided_alignment not in (None, "auto"),
         "{guided_alignment} {options.guided_alignment} belongs to one text, and {corpora} has "
         "several: take auto.",
+    )
+    yield (
+        options.guided_alignment not in (None, "auto") and options.clean not in (None, "none"),
+        "{guided_alignment} {options.guided_alignment} has a line for each pair, of which {clean} "
+        "leaves some out: take auto.",
     )
     for start, name in _TEXTS.items():
         sides = [f"{start}_source", f"{start}_target"]

@@ -311,9 +311,9 @@ def _kind(annotation):
         kinds = list(typing.get_args(annotation))
     is_optional = type(None) in kinds
     kinds = [typing.get_origin(kind) or kind for kind in kinds if kind is not type(None)]
-    if os.PathLike in kinds:
-        return os.PathLike, is_optional
-    return (list if kinds[0] is collections.abc.Sequence else kinds[0]), is_optional
+    if collections.abc.Sequence in kinds:
+        return list, is_optional
+    return (os.PathLike if os.PathLike in kinds else kinds[0]), is_optional
 
 
 def _stored(value):

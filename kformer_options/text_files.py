@@ -96,6 +96,22 @@ def check_rereadable(texts, side):
         )
 
 
+def is_plain(path):
+    """Returns whether a path is one file of lines that can be read several times as it is.
+
+    A list of paths, a pipe and a compressed file are not.
+
+    Args:
+        path: path, or list of paths; `None`, a folder and a missing file count as such a file.
+    """
+    if path is None or (is_path(path) and (not os.path.exists(path) or os.path.isdir(path))):
+        return True
+    if not is_path(path) or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return not file.read(6).startswith(tuple(COMPRESSIONS))
+
+
 def count_lines(texts):
     """Counts the lines of a file or the texts of a list.
 

@@ -4,6 +4,7 @@ This module imports only the standard library, so that help is quick.
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from kformer_options.field import (
     options_of,
 )
 from kformer_options.names import add_flags
+from kformer_options.wording import shown
 
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
@@ -42,6 +44,16 @@ TEXTS = (
 )
 
 
+def _files(name, value):
+    """Returns a path as str, or several as a list."""
+    paths = [value] if isinstance(value, str | os.PathLike) else value
+    is_list = isinstance(paths, list | tuple) and len(paths) > 0
+    if not is_list or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise ValueError(f"{name} must be a path or a list of paths, but {shown(value)} was given.")
+    paths = [os.fspath(path) for path in paths]
+    return paths if len(paths) > 1 else paths[0]
+
+
 @documented
 @dataclasses.dataclass(frozen=True)
 class TrainOptions:
@@ -60,25 +72,37 @@ class TrainOptions:
         ```
     """
 
-    train_source: Path | None = option(
-        "Source side of the training text: UTF-8, one sentence per line. A new training needs it.",
+    train_source: Path | Sequence[Path] | None = option(
+        "Source side of the training text: UTF-8, one sentence per line, also compressed or a "
+        "pipe. A new training needs it.",
         group="Data",
         settled="",
+        check=_files,
+        metavar="FILE",
     )
-    train_target: Path | None = option(
+    train_target: Path | Sequence[Path] | None = option(
         "Target side: line n is the translation of line n of the source. A new training needs it.",
         settled="",
-    )
-    corpora: Path | None = option(
-        "Describe several corpora in a YAML file instead, with their languages, weights, cleaning "
-        "and validation sets: compressed, of many formats, dirty. The guide on corpora has its "
-        "keys.",
+        check=_files,
         metavar="FILE",
     )
     valid_source: Path | None = option(
         "Source side of the validation set, on which the model is measured after each epoch."
     )
     valid_target: Path | None = option("Target side of the validation set.")
+    corpora: Path | None = option(
+        "Describe several corpora in a YAML file instead, with their languages, weights, cleaning "
+        "and validation sets: compressed, of many formats, dirty. The guide on corpora has its "
+        "keys.",
+        metavar="FILE",
+    )
+    clean: str | None = option(
+        "Repair the training text and leave out what would harm: usual rules, or strict ones. The "
+        "guide on corpora has them.",
+        settled="none",
+        choices=("none", "usual", "strict"),
+        metavar="LEVEL",
+    )
     tokenizer: Path | None = option(
         "Use this tokenizer as it is.", settled="a new one is trained", metavar="FOLDER"
     )

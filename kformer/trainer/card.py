@@ -129,7 +129,7 @@ def _command(training):
         if option.type is dict:
             values = [f"{key}={json.dumps(item)}" for key, item in value.items()]
         else:
-            values = value if option.type is list else [value]
+            values = value if isinstance(value, list) else [value]
         parts += [f"--{option.flag} {shlex.quote(str(item))}" for item in values]
     return " \\\n    ".join([*parts, "--output RUN"])
 

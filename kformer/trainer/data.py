@@ -8,7 +8,7 @@ from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
-from kformer.trainer.lines import lines_of
+from kformer.trainer.lines import is_as_it_is, lines_of
 from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
@@ -29,14 +29,16 @@ _SOFT_TARGETS = pathlib.Path("data", "soft-targets")
 _VALIDATION_SHAPES = 4
 
 
-def count_pairs(options):
+def count_pairs(options, path=None):
     """Checks all text files before the long work, and counts the lines of the training text.
 
     Args:
         options: `TrainOptions`.
+        path: `pathlib.Path` or `None`, default `None`. The run directory of a training that may
+            have its text already.
 
     Returns:
-        int. The number of pairs, `None` for described corpora.
+        int. The number of pairs, `None` where the text must be made lines of two files first.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -46,20 +48,20 @@ def count_pairs(options):
     for names in TEXTS:  # That which it trains on comes last.
         count = None
         paths = [getattr(options, name) for name in names]
-        if paths[0] is None:
+        if paths[0] is None or (names == TEXTS[-1] and not is_as_it_is(options, path)):
             continue
-        for path, side in zip(paths, SIDES, strict=True):
-            check_readable(path, side)
-            check_rereadable(path, side)
+        for text, side in zip(paths, SIDES, strict=True):
+            check_readable(text, side)
+            check_rereadable(text, side)
         counts = list(map(count_lines, paths))
         if 0 in counts:
-            path = paths[counts.index(0)]
-            raise ValueError(f"The file '{path}' is empty; there is nothing to train on.")
+            text = paths[counts.index(0)]
+            raise ValueError(f"The file '{text}' is empty; there is nothing to train on.")
         count = check_same_length(f"'{paths[0]}'", counts[0], f"'{paths[1]}'", counts[1])
-    for path in (options.monolingual_source, options.monolingual_target):
-        if path is not None:
-            check_rereadable(path, "monolingual text")
-            read_lines(path, "monolingual")  # Now, and not after the teachers' trainings.
+    for text in (options.monolingual_source, options.monolingual_target):
+        if text is not None:
+            check_rereadable(text, "monolingual text")
+            read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
     return count
 
 

@@ -87,7 +87,7 @@ def prepare(path, options, resume, reports, hosts):
         settled = described(settled, path)
         check_options(settled, has_validation=settled.valid_source is not None)
         check_updates(settled)
-        return config, settled, count_pairs(settled)
+        return config, settled, count_pairs(settled, path)
 
     config, options, num_pairs = hosts.each(settle)
     is_new = config is None

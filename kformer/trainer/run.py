@@ -142,8 +142,8 @@ def train_run(
 def _check_inputs(path, options):
     """Refuses what a training reads in a folder that it is to empty first."""
     for name, value in options.items():
-        if name == "teachers" or name != "log_dir" and TRAINING[name].type is os.PathLike:
-            for each in filter(is_path, value if name == "teachers" else [value]):
+        if name != "log_dir" and TRAINING[name].type in (os.PathLike, list):
+            for each in filter(is_path, value if isinstance(value, list | tuple) else [value]):
                 if pathlib.Path(each).resolve().is_relative_to(path.resolve()):
                     raise ValueError(
                         f"{named('overwrite')} would remove {each}, which {named(name)} reads: "

@@ -307,7 +307,7 @@ def bad_trainings(bad):
         ),
         (bad.train(bad.folder, bad.good), "is a folder"),
         (
-            bad.train(bad.gzip, bad.good),
+            bad.train(bad.good, bad.good, "--valid-source", bad.gzip, "--valid-target", bad.good),
             "text.gz' is compressed by gzip: decompress it first (gunzip)",
         ),
         (

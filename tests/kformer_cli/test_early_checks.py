@@ -70,7 +70,8 @@ def folder(tmp_path, monkeypatch):
         ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "
          "--effort 2 --teachers-from {0}/run",
          "run has no teachers to take: give a training with an effort"),
-        ("train --train-source {0}/pipe --train-target {0}/train.en --output {0}/new",
+        ("train --train-source {0}/train.en --train-target {0}/train.en --valid-source {0}/pipe "
+         "--valid-target {0}/train.en --output {0}/new",
          "pipe' is a pipe, which can be read only once, and this needs it several times: write it"),
         ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "
          "--effort 2 --monolingual-source {0}/pipe", "The --monolingual-source '"),

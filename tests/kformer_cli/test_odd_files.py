@@ -122,7 +122,12 @@ def test_pipes_in_python(pipe, tmp_path):
         lambda: kformer.Tokenizer.train(pipe(text)),
         lambda: kformer.text.load_word_vectors(pipe(text), ["noon"]),
         lambda: kformer.trainer.train_run(
-            tmp_path / "run", train_source=pipe(text), train_target=pipe(text), steps=1
+            tmp_path / "run",
+            train_source=pipe(text),
+            train_target=pipe(text),
+            valid_source=pipe(text),
+            valid_target=pipe(text),
+            steps=1,
         ),
         lambda: translate_file(pipe(text), tmp_path / "out", BatchOptions(RUN), workers=1),
     ):

@@ -1,6 +1,8 @@
 """Trainings on described corpora: cleaned, weighted, with their validation sets, and resumed."""
 
 import gzip
+import os
+import threading
 
 import pytest
 
@@ -58,6 +60,43 @@ def test_a_training_reads_described_corpora_and_goes_on_without_them(folder):
     assert latest_checkpoint(folder / "parts").name == "step-6"
 
 
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+def test_text_may_be_several_files_compressed_or_pipes_and_is_cleaned_if_asked(folder):
+    said, paths = [], {}
+    for side in ("source", "target"):
+        text = (folder / f"train.{side}").read_text(encoding="utf-8")
+        with gzip.open(folder / f"{side}.gz", "wt", encoding="utf-8") as file:
+            file.write(text)
+        paths[f"train_{side}"] = [str(folder / f"{side}.gz"), str(folder / f"train.{side}")]
+    quiet = {**QUIET, "report": said.append}
+    train_run(folder / "run", **paths, **SMALL, steps=2, cooldown=0.0, **quiet)
+    assert "corpora: train: 322 of 322 pairs" in said
+    for side in ("source", "target"):
+        (folder / f"{side}.gz").unlink()
+    train_run(folder / "run", resume=True, steps=4, **QUIET)
+    plain = {name: texts[1] for name, texts in paths.items()}
+    train_run(folder / "plain", **plain, **SMALL, steps=2, **QUIET)
+    assert not (folder / "plain" / "data" / "corpora").exists()
+    pipes = {}
+    for side in ("source", "target"):
+        pipes[f"train_{side}"] = str(folder / f"{side}.pipe")
+        os.mkfifo(pipes[f"train_{side}"])
+        write, text = (folder / f"{side}.pipe").write_bytes, folder / f"train.{side}"
+        threading.Thread(target=write, args=[text.read_bytes()], daemon=True).start()
+    train_run(folder / "pipes", **pipes, **SMALL, steps=2, **QUIET)
+    assert losses_of(folder / "pipes") == losses_of(folder / "plain")
+    said.clear()
+    english = ["the house is near the old river", "we walk to the town every day now"] * 20
+    german = ["das Haus ist nahe dem alten Fluss", "wir gehen jetzt jeden Tag in die Stadt"] * 20
+    for side, lines in (("source", english), ("target", german)):
+        lines = [f"{line} {number}" for number, line in enumerate(lines)]
+        (folder / side).write_text("\n".join([*lines, lines[0]]) + "\n", encoding="utf-8")
+    texts = {f"train_{side}": str(folder / side) for side in ("source", "target")}
+    train_run(folder / "clean", **texts, clean="usual", **SMALL, steps=1, **quiet)
+    assert any("2 of 41 pairs left" in line for line in said), said
+
+
 def test_mistakes_are_said_before_anything_is_read(folder):
     path = folder / "corpora.yaml"
 
@@ -78,5 +117,12 @@ def test_mistakes_are_said_before_anything_is_read(folder):
     refused("select needs a validation set", DESCRIPTION.partition("validation")[0], select="bleu")
     refused("names all files: leave out corpora=.*, or train_source", train_source="a")
     refused("reads two files, such as kformer clean writes: leave out corpora", effort=2)
+    refused("how corpora are cleaned: leave out corpora=.*, or clean", clean="usual")
+    texts = {f"train_{side}": [str(folder / f"train.{side}")] * 2 for side in ("source", "target")}
+    with pytest.raises(ValueError, match="effort 2 reads two files as they are, several times"):
+        train_run(folder / "run", **texts, effort=2, **QUIET)
+    texts = {f"train_{side}": str(folder / "train.source") for side in ("source", "target")}
+    with pytest.raises(ValueError, match="clean usual must know two languages, but both sides"):
+        train_run(folder / "run", **texts, clean="usual", **QUIET)
     refused("belongs to one text, and corpora has several: take auto", guided_alignment="a.txt")
     check_options(TrainOptions(corpora="x", select="bleu"))  # Its sets are not read yet.

@@ -26,6 +26,7 @@ from kformer.data.word_alignment import AlignmentScores
 from kformer.utils import files
 from kformer.utils.checksums import is_damaged, with_checksum, without_checksum
 from kformer.utils.lines import read_chunks, read_lines
+from kformer_options.installed import check_extra
 
 DESCRIPTION, REPORT, REJECTED = "corpora.yaml", "report.json", "rejected.tsv"
 _WORK, _STATE = ".cleaning", "state.json"
@@ -98,6 +99,7 @@ def clean(corpora, output, *, exclude=(), rejected=False, progress=None):
     report.corpora["shop"]["kept"]
     ```
     """
+    check_extra("A description of corpora", "corpora", ("yaml",))
     output = pathlib.Path(output)
     work, digest = output / _WORK, _digest(corpora, exclude, rejected)
     names = [name for name in files.entries(output) if name != _WORK]

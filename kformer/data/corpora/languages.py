@@ -1,10 +1,14 @@
 """The scripts of languages, and the language of a text by py3langid."""
 
+import collections
 import functools
 import re
 import unicodedata
 
 import numpy as np
+
+from kformer.utils.lines import read_chunks
+from kformer_options.installed import check_extra
 
 # Codes of languages by their script. Those with two, such as Serbian, are not here.
 _CODES = {
@@ -146,3 +150,24 @@ def _encoded(text):
     text = text[:_MOST_BYTES]
     text = unicodedata.normalize("NFC", text.lower() if text.isupper() else text)
     return text.encode("utf-8", "surrogatepass")[:_MOST_BYTES]
+
+
+def language_of(path):
+    """Returns the code of the language that most lines of a text are in, str.
+
+    Args:
+        path: path of the text, whose first 10,000 lines are looked at.
+
+    Raises:
+        ImportError: py3langid is not installed.
+        ValueError: no line has four words.
+    """
+    check_extra("The language of a text", "corpora", ("py3langid",))
+    import py3langid
+
+    lines = next(read_chunks(path, "text", 10_000), [])
+    long_lines = [line for line in lines if len(line.split()) >= 4 or len(line) >= 12]
+    if not long_lines:
+        raise ValueError(f"{path} has no line that is long enough to show its language.")
+    codes = [py3langid.classify(line)[0] for line in long_lines[:500]]
+    return collections.Counter(codes).most_common(1)[0][0]
