@@ -3,6 +3,7 @@
 Run the tests with `python -m tests` (every backend), or with pytest and one KERAS_BACKEND.
 """
 
+import collections
 import functools
 import importlib.util
 import mmap
@@ -101,15 +102,15 @@ def pytest_collection_modifyitems(config, items):
     short: all but those marked `heavy`. smoke: those marked `smoke`. any: those marked
     `any_backend`, which need no particular backend. each: the others, and those marked
     `any_backend(quickest="torch")` if this is PyTorch's process. A process may have a share of the
-    files. JAX and TensorFlow, which compile and trace for each shape, have every value of a
-    parameter, but not every combination. Without the variable all tests run.
+    files. JAX and TensorFlow, which compile and trace for each shape, have fewer values of a
+    parameter: see `few_values`. Without the variable all tests run.
     """
     kind = os.environ.get("KFORMER_TESTS")
     if kind is None:
         return
     selected = [item for item in items if _is_of_kind(item, kind)]
     if keras.backend.backend() != "torch":
-        selected = each_value_once(selected)
+        selected = few_values(selected)
     files = files_of_process(kind, os.environ["KFORMER_TEST_FILES"])
     selected = [item for item in selected if item.path in files]
     deselected = set(items) - set(selected)
@@ -130,16 +131,30 @@ def _is_of_kind(item, kind):
     return (marker is not None) == (kind == "any")
 
 
-def each_value_once(items):
-    """Returns the tests that have a value of a parameter which no test before them has."""
+def few_values(items):
+    """Returns the tests with the first, the middle and the last value of each parameter, each in
+    one combination. Those marked `every_value` have all values.
+    """
+    numbers = collections.defaultdict(int)
+    for item in items:
+        for name, index in _indices(item):
+            key = item.path, item.originalname, name
+            numbers[key] = max(numbers[key], index + 1)
     seen, selected = set(), []
     for item in items:
-        parameters = item.callspec.indices.items() if hasattr(item, "callspec") else [(None, 0)]
-        values = {(item.path, item.originalname, *parameter) for parameter in parameters}
-        if not values <= seen:
+        values = {(item.path, item.originalname, *value) for value in _indices(item)}
+        has_all = item.get_closest_marker("every_value")
+        kept = ({0, count // 2, count - 1} for count in (numbers[value[:3]] for value in values))
+        is_chosen = has_all or all(value[3] in few for value, few in zip(values, kept, strict=True))
+        if is_chosen and (not values or not values <= seen):
             selected.append(item)
             seen |= values
     return selected
+
+
+def _indices(item):
+    """The name and the number of the value of each parameter of a test."""
+    return item.callspec.indices.items() if hasattr(item, "callspec") else []
 
 
 def pytest_report_header(config):

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from tests.__main__ import BACKENDS, cores_of_jobs, parse, processes_of
-from tests.conftest import each_value_once, files_of_process, pytest_ignore_collect
+from tests.conftest import few_values, files_of_process, pytest_ignore_collect
 
 pytestmark = pytest.mark.any_backend
 
@@ -53,14 +53,17 @@ def test_the_files_of_other_processes_are_not_read(monkeypatch):
     assert shares in ([True, None], [None, True])
 
 
-def test_each_value_of_a_parameter_occurs():
-    def item(path, name, **indices):
+def test_few_values_of_a_parameter_occur_unless_a_test_is_marked():
+    def item(path, name, marker=None, **indices):
         case = {"callspec": types.SimpleNamespace(indices=indices)} if indices else {}
-        return types.SimpleNamespace(path=path, originalname=name, **case)
+        found = {"get_closest_marker": lambda name: marker}
+        return types.SimpleNamespace(path=path, originalname=name, **case, **found)
 
-    cases = [item("a", "f", x=x, y=y) for x in range(3) for y in range(2)]
+    cases = [item("a", "f", x=x, y=y) for x in range(5) for y in range(2)]
     plain = [item("a", "g"), item("b", "f", x=0)]
-    assert each_value_once([*cases, *plain]) == [cases[0], cases[1], cases[2], cases[4], *plain]
+    marked = [item("c", "f", "every_value", x=x) for x in range(5)]
+    chosen = [cases[index] for index in (0, 1, 4, 8)]
+    assert few_values([*cases, *plain, *marked]) == [*chosen, *plain, *marked]
 
 
 def test_all_means_every_file_of_every_backend():

@@ -133,7 +133,7 @@ def quickstart(
     times["training"] = time.perf_counter()
     config = {"quickstart": {"steps": steps, "seed": seed}, "example": SENTENCES[0]}
     translator = Translator(model, tokenizer, config=config)
-    count = NUM_TEST_PAIRS if not quick else NUM_TEST_PAIRS // 10
+    count = NUM_TEST_PAIRS if not quick else NUM_TEST_PAIRS // 50
     accuracy = exact_match(translator, generate_pairs(count, seed=seed, split="test"))
     times["measuring"] = time.perf_counter()
     say(f"Exactly right, of {count:,} pairs whose values never occurred in training:")

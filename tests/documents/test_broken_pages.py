@@ -50,7 +50,7 @@ def seconds(text, format):
 def test_time_grows_with_the_text(format, pattern):
     """Eight times the text takes some eight times as long; squared, it would be 64 times."""
     translated("a <b>b</b>", format)  # Imports and tables that are made once.
-    short, long = (pattern * (size // len(pattern)) for size in (4_000, 32_000))
+    short, long = (pattern * (size // len(pattern)) for size in (2_000, 16_000))
     assert seconds(long, format) < 16 * seconds(short, format) + 0.05
 
 

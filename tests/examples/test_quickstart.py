@@ -39,7 +39,7 @@ def test_it_trains_measures_exports_and_reads_back(tmp_path, monkeypatch):
     assert [source for source, _ in result.translations] == list(module.SENTENCES)
     assert kformer.Translator.load(tmp_path / "run").config["quickstart"] == {"steps": 3, "seed": 0}
     assert (
-        "Exactly right, of 200 pairs" in text.getvalue() and "kformer translate" in text.getvalue()
+        "Exactly right, of 40 pairs" in text.getvalue() and "kformer translate" in text.getvalue()
     )
 
 

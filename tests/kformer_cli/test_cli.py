@@ -1076,7 +1076,7 @@ def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, sm
 @pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM for other processes")
-def test_ctrl_c_and_sigterm_save_a_checkpoint(corpus, small_run, tmp_path):
+def test_ctrl_c_and_sigterm_save_a_checkpoint(kformer_main, corpus, small_run, tmp_path):
     """Each process has one thread: more may add the same numbers in another order."""
     threads = ["--threads", "1"]
     options = {
@@ -1106,12 +1106,10 @@ def test_ctrl_c_and_sigterm_save_a_checkpoint(corpus, small_run, tmp_path):
     assert process.returncode == 130 and second > first, errors
     assert f"resume: at step {first:,} of " in errors
     assert f"goes on from step {second:,}.\n" in errors
-    process = start_training([*command, "--steps", second + 3], run, ready=lambda run: True)
-    errors = process.communicate(timeout=120)[1].decode()
-    assert process.returncode == 0 and f"resume: at step {second:,} of {second + 3:,}" in errors
+    code, _, errors = kformer_main(*command, "--steps", second + 3)
+    assert code == 0 and f"resume: at step {second:,} of {second + 3:,}" in errors
     whole = train_arguments(corpus, tmp_path / "whole", **options, steps=second + 3)
-    process = start_training([*whole, *threads], run, ready=lambda run: True)
-    assert process.communicate(timeout=120) and process.returncode == 0
+    assert kformer_main(*whole, *threads)[0] == 0
     assert losses(run) == losses(tmp_path / "whole")
     models = [load_run(folder)[0] for folder in (run, tmp_path / "whole")]
     assert fingerprint(models[0]) == fingerprint(models[1])

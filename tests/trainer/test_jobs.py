@@ -123,7 +123,9 @@ def test_threads_are_shared_by_the_parts_that_are_left(monkeypatch):
 
 @pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_all_processes_with_checkpoints(tmp_path, number):
     texts, run = write_pairs(tmp_path), tmp_path / "run"
     options = [f"--{name.replace('_', '-')}={path}" for name, path in texts.items()]
