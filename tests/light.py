@@ -6,6 +6,7 @@ It makes an environment of its own, and needs pip's packages, but nothing that i
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,10 +43,17 @@ def main():
                 sys.exit(f"{text} ended with {done.returncode}, not {code}, and wrote:\n{output}")
             return done.stdout
 
-        install = ("python", "-m", "pip", "install", "--quiet", "--no-compile")
-        run(*install, "-e", ROOT)
+        # An installation writes beside the source, where another may run.
+        source = pathlib.Path("source").absolute()
+        source.mkdir()
+        for path in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / path, source)
+        for package in ("kformer", "kformer_cli", "kformer_options"):
+            shutil.copytree(ROOT / package, source / package)
+        install = ("python", "-m", "pip", "install", "--quiet", "--no-compile", "-e")
+        run(*install, source)
         without_backend(run)
-        run(*install, "-e", f"{ROOT}[torch]", "torch<=2.13.0")  # As the extra `test` has it.
+        run(*install, f"{source}[torch]", "torch<=2.13.0")  # As the extra `test` has it.
         with_torch_alone(run)
 
 
