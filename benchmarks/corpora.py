@@ -3,6 +3,7 @@
     python benchmarks/corpora.py rules --data DIR [--pairs en-de,en-zh] [--share 0.4] [--seed 0]
         [--examples 0]
     python benchmarks/corpora.py readers --work DIR [--count 300000]
+    python benchmarks/corpora.py scale --work DIR --data DIR [--count 20000000]
 
 rules. What each rule of `kformer clean` costs and finds. DIR has the folders `multi30k-en-de/raw`
 and `tatoeba-en-zh` with `train` and `val` in both languages. A share of the pairs is made dirty in
@@ -16,22 +17,39 @@ so many clean pairs that each rule loses in `strict`.
 readers. What reading each format costs, on the same generated pairs: CPU seconds per million pairs,
 and by how much the peak of memory rises. Each is read by a process of its own. The catalogue (.po)
 has a tenth of the pairs. The files are written to DIR, and stay there.
+
+scale. Three corpora (TSV in gzip, two files in zstd, a Moses zip) are cleaned by `usual` and
+prepared for a training. They have so many pairs in all: those of Multi30k, again and again, each
+with a made-up name in front; a tenth are copies, a tenth stood there before. Two processes do the
+same at once: one is killed twice while it cleans and once while it prepares, and begun again; its
+files are then those of the other, byte for byte. The table has CPU seconds per million pairs, the
+peak of memory, and the tokens per second of batches that a training of one epoch reads.
 """
 
 import argparse
 import collections
 import concurrent.futures
+import contextlib
+import filecmp
+import gzip
+import json
 import multiprocessing
 import pathlib
 import random
+import shutil
+import subprocess
 import sys
 import time
+import zipfile
 
 import numpy as np
+import pyarrow
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import kformer  # noqa: E402
 from benchmarks.common import (  # noqa: E402
     cpu_name,
+    environment,
     names,
     print_command,
     print_head,
@@ -42,6 +60,7 @@ from benchmarks.common import (  # noqa: E402
 )
 from kformer.data.corpora.rules import LEVELS, LOWEST_SCORE, RULES, Cleaner  # noqa: E402
 from kformer.data.corpora.seen import Seen  # noqa: E402
+from kformer.data.preparation import prepare_cached  # noqa: E402
 from kformer.data.word_alignment import AlignmentScores  # noqa: E402
 
 CORPORA = {"en-de": "multi30k-en-de/raw", "en-zh": "tatoeba-en-zh"}
@@ -401,6 +420,164 @@ def _peak():
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
+# Scale.
+
+
+def measure_scale(options):
+    """A row for the cleaning, the preparation and the batches of the process nobody killed."""
+    print_command()
+    print(f"{cpu_name()}; {versions('numpy', 'pyarrow', 'ftfy', 'py3langid', 'sentencepiece')}\n")
+    options.work.mkdir(parents=True, exist_ok=True)
+    if not (options.work / "corpora.yaml").exists():
+        _write_large(options.work, options.data, options.count)
+    for name in ("whole", "killed"):
+        shutil.rmtree(options.work / name, ignore_errors=True)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(_killed_job, options)
+        with _job(options.work, "whole") as process:
+            [result] = [json.loads(line) for line in process.stdout if line.startswith("{")]
+        kills = killed.result()
+    folders = [options.work / name for name in ("whole", "killed")]
+    paths = [sorted(p.relative_to(f) for p in f.rglob("*") if p.is_file()) for f in folders]
+    equal = paths[0] == paths[1] and all(
+        filecmp.cmp(folders[0] / path, folders[1] / path, shallow=False) for path in paths[0]
+    )
+    print_head(("what", "pairs", "CPU s per million pairs", "wall s", "MiB of memory"))
+    for what, values in result.items():
+        if what != "batches":
+            pairs, seconds, wall, memory = values
+            per_million = f"{seconds / pairs * 1e6:.0f}"
+            print_row(what, f"{pairs:,}", per_million, f"{wall:.0f}", f"{memory:.0f}")
+    print(f"\nbatches: {result['batches']:,.0f} tokens per second")
+    same = "the same bytes" if equal else "OTHER BYTES"
+    print(f"killed at {', '.join(kills)}, and begun again: {same} ({len(paths[0])} files)")
+    return 0 if equal else 1
+
+
+def _write_large(work, data, count):
+    """Writes the corpora, a third of the pairs to each, and their description."""
+    folder = data / CORPORA["en-de"]
+    english, german = (read(folder / f"train.{code}") for code in ("en", "de"))
+    numbers = np.random.default_rng(0)
+
+    def pairs(count):
+        """Chunks of pairs."""
+        former = []
+        for begin in range(0, count, 10_000):
+            size = min(10_000, count - begin)
+            letters = numbers.integers(26, size=(size, 7), dtype=np.uint8) + ord("a")
+            rows, kinds = numbers.integers(len(english), size=size), numbers.random(size)
+            chunk = []
+            for name, row, kind in zip(letters, rows.tolist(), kinds, strict=True):
+                name = name.tobytes().decode().capitalize()
+                pair = f"{name}: {english[row]}", f"{name}: {german[row]}"
+                if kind < 0.1:
+                    pair = pair[:1] * 2
+                elif kind < 0.2 and former:
+                    pair = former[row % len(former)]
+                chunk.append(pair)
+            former = chunk[::10]
+            yield chunk
+
+    def lines(chunk, side):
+        return "".join(f"{pair[side]}\n" for pair in chunk).encode()
+
+    part = count // 3
+    with gzip.open(work / "one.tsv.gz", "wb", compresslevel=1) as file:
+        for chunk in pairs(count - 2 * part):
+            file.write("".join(f"{a}\t{b}\n" for a, b in chunk).encode())
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for code in ("en", "de"):
+            path = str(work / f"two.{code}.zst")
+            sides.append(stack.enter_context(pyarrow.CompressedOutputStream(path, "zstd")))
+        for chunk in pairs(part):
+            for side, file in enumerate(sides):
+                file.write(lines(chunk, side))
+    plain = [work / f"three.{code}" for code in ("en", "de")]
+    with open(plain[0], "wb") as first, open(plain[1], "wb") as second:
+        for chunk in pairs(part):
+            first.write(lines(chunk, 0))
+            second.write(lines(chunk, 1))
+    deflated = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}
+    with zipfile.ZipFile(work / "three.de-en.zip", "w", **deflated) as archive:
+        for path in plain:
+            archive.write(path, path.name)
+            path.unlink()
+    (work / "corpora.yaml").write_text(
+        "corpora:\n"
+        "  one: {files: one.tsv.gz, languages: en-de}\n"
+        "  two: {source: two.en.zst, target: two.de.zst, languages: en-de, weight: 2}\n"
+        "  three: {files: three.de-en.zip, languages: en-de, weight: 0.5}\n"
+        "clean: usual\n",
+        encoding="utf-8",
+    )
+
+
+def _job(work, name):
+    command = [sys.executable, __file__, "job", "--work", str(work), "--name", name]
+    variables = environment("torch", OMP_NUM_THREADS="1")
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
+
+
+def _killed_job(options):
+    """Kills a job three times, and lets it come to its end; returns where it was killed."""
+    part, kills = options.count // 3, []
+    for what, least in (("one", part // 2), ("three", part // 2), ("prepared two", part // 3)):
+        with _job(options.work, "killed") as process:
+            for line in process.stdout:
+                found, _, pairs = line.strip().rpartition(" ")
+                if found == what and int(pairs) > least:
+                    process.kill()
+                    kills.append(f"{what}: {int(pairs):,}")
+                    break
+    with _job(options.work, "killed") as process:
+        process.stdout.read()
+    return kills
+
+
+def run_job(options):
+    """Cleans, prepares and reads; prints where it is, and at the end a JSON object."""
+    result, folder = {}, options.work / options.name
+
+    @contextlib.contextmanager
+    def measured(what, count):
+        begin, wall = time.process_time(), time.perf_counter()
+        yield
+        seconds, wall = time.process_time() - begin, time.perf_counter() - wall
+        result[what] = count(), seconds, wall, _peak() / 1024
+
+    def progress(name, pairs):
+        print(name, pairs, flush=True)
+
+    with measured("cleaned", lambda: sum(c["pairs"] for c in report.corpora.values())):
+        corpora = kformer.data.Corpora.load(options.work / "corpora.yaml")
+        report = kformer.data.clean(corpora, folder / "clean", progress=progress)
+    corpora = kformer.data.Corpora.load(folder / "clean" / "corpora.yaml").corpora
+    sides = {name: (*corpus.source, *corpus.target) for name, corpus in corpora.items()}
+    with measured("prepared", lambda: sum(corpus.num_lines for corpus in prepared)):
+        paths = [path for pair in sides.values() for path in pair]
+        tokenizer = kformer.Tokenizer.train(paths, vocabulary_size=8000)
+        prepared = [
+            prepare_cached(
+                *pair,
+                tokenizer,
+                folder / "prepared",
+                num_threads=1,
+                progress=lambda done, total, name=name: progress(f"prepared {name}", done),
+            )
+            for name, pair in sides.items()
+        ]
+    mixed = kformer.data.MixedCorpus(prepared, [corpus.weight for corpus in corpora.values()])
+    data = kformer.data.ParallelDataset.from_prepared(mixed, batch_tokens=25_000)
+    count, begin = 0, time.perf_counter()
+    for number in range(min(len(data), 2_000)):
+        inputs = data[number][0]
+        count += sum(int((inputs[f"{side}_ids"] != 0).sum()) for side in ("source", "target"))
+    result["batches"] = count / (time.perf_counter() - begin)
+    print(json.dumps(result), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -415,12 +592,17 @@ def main():
     part = parts.add_parser("readers", help="what reading each format costs")
     part.add_argument("--work", type=pathlib.Path, required=True)
     part.add_argument("--count", type=int, default=300_000, help="of pairs")
+    part = parts.add_parser("scale", help="millions of pairs, cleaned and prepared, with kills")
+    part.add_argument("--work", type=pathlib.Path, required=True)
+    part.add_argument("--data", type=pathlib.Path, required=True)
+    part.add_argument("--count", type=int, default=20_000_000, help="of pairs")
+    part = parts.add_parser("job", help="what scale starts")
+    part.add_argument("--work", type=pathlib.Path, required=True)
+    part.add_argument("--name", required=True)
     options = parser.parse_args()
-    if options.part == "readers":
-        measure_readers(options)
-    if options.part == "rules":
-        measure_rules(options)
+    run = {"rules": measure_rules, "readers": measure_readers, "scale": measure_scale}
+    return {**run, "job": run_job}[options.part](options)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

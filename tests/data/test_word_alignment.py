@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kformer.data import align_words, alignment_error_rate, word_alignment
-from kformer.data.word_alignment import AlignmentScores, _combined
+from kformer.data.word_alignment import AlignmentScores, _combined, read_pharaoh
 from kformer_cli.main import main
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
@@ -153,3 +153,13 @@ def test_scores_of_a_large_corpus_are_fitted_on_a_part(rng, monkeypatch):
     long = [i for i in range(1999) if len(sources[i].split()) > 4]
     good, shifted = scores(sources, targets), scores(sources, targets[1:] + targets[:1])
     assert np.mean(good[long] > shifted[long]) > 0.98
+
+
+@pytest.mark.parametrize("line", ["0-0 1", "0-0 1:1", "0-0 -1-2", f"0-{'9' * 5_000}"])
+def test_a_line_that_is_no_alignment_is_named(tmp_path, line):
+    path = tmp_path / "alignments"
+    path.write_text(f"0-0 1p2\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="^Line 2 of the alignment file .* not in Pharaoh's forma"):
+        read_pharaoh(path)
+    path.write_text("0-0 1p2\n\n", encoding="utf-8")
+    assert read_pharaoh(path) == [[(0, 0), (1, 2)], []]
