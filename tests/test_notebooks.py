@@ -16,6 +16,7 @@ from notebooks import build
 
 # What the code has to reach, by the names that it leaves.
 REACHES = {
+    "corpora": lambda names: names["curves"]["cleaned"][-1] > 0.9,
     "encoder_only": lambda names: names["accuracy"] > 0.8 and names["hits"] > 0.2,
     "forecasting": lambda names: names["errors"]["forecast"] < 0.1 * names["errors"]["last number"],
     "positions": lambda names: names["found"]["RoPE"][1] > 0.9 and names["found"]["none"][1] < 0.5,
