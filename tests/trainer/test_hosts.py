@@ -88,8 +88,27 @@ def history(run):
     return [float(row["loss"]) for row in rows] + [float(rows[-1]["val_nll"])]
 
 
-def test_losses_files_and_resumption_are_those_of_one_host(text, tmp_path):
-    run = tmp_path / "two"
+@pytest.fixture
+def two_corpora(text, tmp_path_factory):
+    """Such options with a description of two corpora instead of the two files."""
+    options, folder = list(text), tmp_path_factory.mktemp("corpora")
+    for side in ("source", "target"):
+        at = options.index(f"--train-{side}")
+        lines = pathlib.Path(options[at + 1]).read_text().splitlines(True)
+        del options[at : at + 2]
+        for name, part in (("one", lines[:200]), ("two", lines[200:])):
+            (folder / f"{name}.{side}").write_text("".join(part))
+    (folder / "corpora.yaml").write_text(
+        "corpora:\n"
+        "  one: {source: one.source, target: one.target, languages: en-de}\n"
+        "  two: {source: two.source, target: two.target, languages: en-de, weight: 0.5}\n"
+        "clean: none\n"
+    )
+    return [*options, "--corpora", str(folder / "corpora.yaml")]
+
+
+def test_losses_files_and_resumption_are_those_of_one_host(two_corpora, tmp_path):
+    run, text = tmp_path / "two", two_corpora
     (code, output, _), (code_of_second, nothing, _) = ends_of(
         *start_hosts(run, *text, "--steps", "10", TMPDIR=str(tmp_path))
     )

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from kformer.saving import latest_checkpoint
+from kformer import Tokenizer, Transformer
+from kformer.saving import latest_checkpoint, save_run
 from kformer.trainer import TrainOptions, train_run
 from kformer.training.options import check_options
 from tests.trainer.test_run import QUIET, losses_of, write_pairs
@@ -58,6 +59,35 @@ def test_a_training_reads_described_corpora_and_goes_on_without_them(folder):
     train_run(folder / "parts", resume=True, steps=6, **QUIET)
     assert losses_of(folder / "parts") == losses_of(folder / "again")
     assert latest_checkpoint(folder / "parts").name == "step-6"
+
+
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+@pytest.mark.parametrize("has_teachers", [True, False])
+def test_teachers_alignments_and_general_text_see_two_corpora_as_one(folder, has_teachers):
+    """Lines of soft targets and alignments are those of their pairs, whatever file these are in."""
+    tokenizer = Tokenizer.train(list(folder.glob("train.*")), vocabulary_size=380)
+    model = Transformer(tokenizer.vocabulary_size, **SMALL["model_options"], num_heads=2)
+    save_run(folder / "teacher", model, tokenizer)
+    entries = []
+    for side in ("source", "target"):
+        lines = (folder / f"train.{side}").read_text(encoding="utf-8").splitlines(True)[:160]
+        for name, part in (("all", lines), ("one", lines[:50]), ("two", lines[50:])):
+            (folder / f"{name}.{side}").write_text("".join(part), encoding="utf-8")
+    for name in ("one", "two"):
+        entries.append(f"  {name}: {{source: {name}.source, target: {name}.target}}\n")
+    text = "".join(["corpora:\n", *entries, "clean: none\n"])
+    text = text.replace("}", ", languages: en-zh}")
+    (folder / "two.yaml").write_text(text, encoding="utf-8")
+    options = {**SMALL, "model_options": None, "start_from": folder / "teacher", "steps": 4}
+    if has_teachers:
+        options |= {"teachers": [folder / "teacher"], "guided_alignment": "auto"}
+    else:
+        options |= {f"general_{side}": folder / f"valid.{side}" for side in ("source", "target")}
+    one_text = {f"train_{side}": folder / f"all.{side}" for side in ("source", "target")}
+    train_run(folder / "one", **options, **one_text, **QUIET)
+    train_run(folder / "two", **options, corpora=folder / "two.yaml", **QUIET)
+    assert losses_of(folder / "two") == losses_of(folder / "one")
 
 
 @pytest.mark.heavy
