@@ -2,6 +2,8 @@
 
     python benchmarks/corpora.py rules --data DIR [--pairs en-de,en-zh] [--share 0.4] [--seed 0]
         [--examples 0]
+    python benchmarks/corpora.py quality --data DIR --work DIR [--pairs en-de,en-zh] [--share 0.4]
+        [--seeds 1,2] [--jobs 2]
     python benchmarks/corpora.py readers --work DIR [--count 300000]
     python benchmarks/corpora.py scale --work DIR --data DIR [--count 20000000]
 
@@ -13,6 +15,11 @@ leave out or repair (to the very text that was there before), and the rules that
 out in `strict`. The second has each rule alone, on repaired text: precision, and recall of all
 dirt that was not repaired, clean pairs lost, and CPU seconds per million pairs. `--examples` prints
 so many clean pairs that each rule loses in `strict`.
+
+quality. What the same dirt costs a training, and how much of it the rules bring back: BLEU on the
+test set after `kformer train --corpora`, with the validation set and nothing else, on the clean
+pairs alone, on all pairs as they are, and on all cleaned by `usual` and `strict`. A training that
+was interrupted is resumed, and one that is done is not repeated.
 
 readers. What reading each format costs, on the same generated pairs: CPU seconds per million pairs,
 and by how much the peak of memory rises. Each is read by a process of its own. The catalogue (.po)
@@ -37,6 +44,7 @@ import multiprocessing
 import pathlib
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -50,6 +58,7 @@ import kformer  # noqa: E402
 from benchmarks.common import (  # noqa: E402
     cpu_name,
     environment,
+    integers,
     names,
     print_command,
     print_head,
@@ -57,12 +66,15 @@ from benchmarks.common import (  # noqa: E402
     read,
     size_on_disk,
     versions,
+    write,
 )
+from benchmarks.common import kformer as kformer_command  # noqa: E402
 from kformer.data.corpora.rules import LEVELS, LOWEST_SCORE, RULES, Cleaner  # noqa: E402
 from kformer.data.corpora.seen import Seen  # noqa: E402
 from kformer.data.preparation import prepare_cached  # noqa: E402
 from kformer.data.word_alignment import AlignmentScores  # noqa: E402
 
+TESTS = {"en-de": "test2016", "en-zh": "test"}
 CORPORA = {"en-de": "multi30k-en-de/raw", "en-zh": "tatoeba-en-zh"}
 # Sentences of other languages: subject, verb, place.
 PHRASES = {
@@ -364,6 +376,70 @@ def measure_corpus(options, pair, languages):
     print()
 
 
+# Quality.
+
+
+def measure_quality(options):
+    print_command()
+    print(f"{cpu_name()}; {versions('keras', 'torch', 'sacrebleu', 'ftfy', 'py3langid')}\n")
+    for pair in options.pairs:
+        folder = options.work / pair
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_levels(options, folder, pair)
+        levels = ("clean", "none", "usual", "strict")
+        tasks = [(folder, pair, seed, level) for seed in options.seeds for level in levels]
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            found = dict(
+                zip(tasks, pool.map(lambda task: _bleu(options, *task), tasks), strict=True)
+            )
+        print(f"{pair}:\n")
+        print_head(("seed", *levels, "usual: recovered %", "strict: recovered %"))
+        rows = [[found[folder, pair, seed, level] for level in levels] for seed in options.seeds]
+        means = [statistics.mean(column) for column in zip(*rows, strict=True)]
+        for name, row in zip((*options.seeds, "mean"), (*rows, means), strict=True):
+            clean, none, *cleaned = row
+            shares = [100 * (bleu - none) / (clean - none) for bleu in cleaned]
+            cells = [f"{bleu:.2f}" for bleu in row] + [f"{share:.0f}" for share in shares]
+            print_row(name, *cells)
+        print()
+
+
+def _write_levels(options, folder, pair):
+    """Writes the clean pairs, all pairs, and a description for each level."""
+    languages, data = pair.split("-"), options.data / CORPORA[pair]
+    texts = [read(data / f"train.{code}") for code in languages]
+    *dirty, kinds, _ = with_dirt(*texts, languages, options.share, options.seed)
+    rows = [row for row, kind in enumerate(kinds) if kind is None]
+    for side, code in enumerate(languages):
+        write(folder / f"clean.{code}", [texts[side][row] for row in rows])
+        write(folder / f"dirty.{code}", [text.replace("\n", " ") for text in dirty[side]])
+    for level in ("clean", "none", "usual", "strict"):
+        name = "clean" if level == "clean" else "dirty"
+        files = [json.dumps(str(folder.resolve() / f"{name}.{code}")) for code in languages]
+        valid = [json.dumps(str((data / f"val.{code}").resolve())) for code in languages]
+        (folder / f"{level}.yaml").write_text(
+            "corpora:\n"
+            f"  text: {{source: {files[0]}, target: {files[1]}, languages: {pair}}}\n"
+            f"validation:\n  {pair}: {{source: {valid[0]}, target: {valid[1]}}}\n"
+            f"clean: {'none' if level == 'clean' else level}\n",
+            encoding="utf-8",
+        )
+
+
+def _bleu(options, folder, pair, seed, level):
+    """BLEU on the test set after a training, which is made or gone on with."""
+    run, result = folder / f"{level}-{seed}", folder / f"{level}-{seed}.json"
+    if not result.exists():
+        command = ["train", "--output", run, "--resume", "--corpora", folder / f"{level}.yaml"]
+        kformer_command(options, *command, "--seed", seed)
+        sides = [options.data / CORPORA[pair] / f"{TESTS[pair]}.{code}" for code in pair.split("-")]
+        texts = ["--source", sides[0], "--reference", sides[1]]
+        tokenize = ["--tokenize", "zh"] if pair.endswith("zh") else []
+        command = ["evaluate", run, *texts, "--json", *tokenize]
+        write(result, [kformer_command(options, *command, capture=True).strip()])
+    return json.loads(result.read_text(encoding="utf-8"))["bleu"]
+
+
 # Readers.
 
 
@@ -589,6 +665,15 @@ def main():
     part.add_argument("--share", type=float, default=0.4, help="of dirty pairs")
     part.add_argument("--seed", type=int, default=0)
     part.add_argument("--examples", type=int, default=0, help="clean pairs lost, for each rule")
+    part = parts.add_parser("quality", help="what dirt costs, and what the rules bring back")
+    part.add_argument("--data", type=pathlib.Path, required=True)
+    part.add_argument("--work", type=pathlib.Path, required=True)
+    part.add_argument("--pairs", type=names, default=list(CORPORA), help="of en-de, en-zh")
+    part.add_argument("--share", type=float, default=0.4, help="of dirty pairs")
+    part.add_argument("--seed", type=int, default=0, help="of the dirt")
+    part.add_argument("--seeds", type=integers, default=[1, 2], help="of the trainings")
+    part.add_argument("--jobs", type=int, default=2, help="trainings at once")
+    part.set_defaults(backend="torch", threads=1)
     part = parts.add_parser("readers", help="what reading each format costs")
     part.add_argument("--work", type=pathlib.Path, required=True)
     part.add_argument("--count", type=int, default=300_000, help="of pairs")
@@ -600,8 +685,8 @@ def main():
     part.add_argument("--work", type=pathlib.Path, required=True)
     part.add_argument("--name", required=True)
     options = parser.parse_args()
-    run = {"rules": measure_rules, "readers": measure_readers, "scale": measure_scale}
-    return {**run, "job": run_job}[options.part](options)
+    run = {"rules": measure_rules, "quality": measure_quality, "readers": measure_readers}
+    return {**run, "scale": measure_scale, "job": run_job}[options.part](options)
 
 
 if __name__ == "__main__":
