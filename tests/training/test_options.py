@@ -41,7 +41,7 @@ def test_the_options_are_those_that_are_declared():
         ({"teachers": "run"}, "teachers must be a list of run directories"),
         ({"model_options": "gated"}, "model_options must be a dict of names and values"),
         ({"packed": 1}, "packed must be true or false, but 1 was given"),
-        ({"train_source": 7}, "train_source must be a path, but 7 was given"),
+        ({"train_source": 7}, "train_source must be a path or a list of paths, but 7 was given"),
         ({"tokenizer_type": "word"}, "tokenizer_type must be one of bpe, unigram"),
     ],
 )
