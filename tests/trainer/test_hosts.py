@@ -63,11 +63,11 @@ def start(run, devices, *options, **environment):
     )
 
 
-def start_hosts(run, *options, of_second=(), **environment):
-    """The processes of two hosts."""
+def start_hosts(run, *options, of_second=None, **environment):
+    """The processes of two hosts, of which the second may have other options."""
     hosts = ["--hosts", f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}", "--host-index"]
     first = start(run, 2, *options, *hosts, "0", **environment)
-    return first, start(run, 2, *options, *hosts, "1", *of_second, **environment)
+    return first, start(run, 2, *(of_second or options), *hosts, "1", **environment)
 
 
 def ends_of(*processes):
@@ -131,11 +131,12 @@ def test_losses_files_and_resumption_are_those_of_one_host(two_corpora, tmp_path
 
 
 def test_another_text_on_one_host_is_refused(text, tmp_path):
-    other = tmp_path / "other.source"
-    lines = pathlib.Path(text[text.index("--train-source") + 1]).read_text().splitlines()
+    other, source = tmp_path / "other.source", text[text.index("--train-source") + 1]
+    lines = pathlib.Path(source).read_text().splitlines()
     other.write_text("\n".join(["a b", *lines[1:]]) + "\n")
-    run = tmp_path / "run"
-    processes = start_hosts(run, *text, "--steps", "4", of_second=("--train-source", str(other)))
+    run, texts = tmp_path / "run", [*text, "--steps", "4"]
+    others = [str(other) if option == source else option for option in texts]
+    processes = start_hosts(run, *texts, of_second=others)
     for code, _, error in ends_of(*processes):
         assert code == 1
         assert error.startswith("error: Host 1 has another training text than host 0: give all")
