@@ -45,7 +45,7 @@ def processes_of(backends, everything):
     first = next((name for name in BACKENDS if name in backends), None)
     if not everything:
         others = [(name, SMOKE, "1/1") for name in backends if name != first]
-        return [*((first, SHORT, f"{index}/3") for index in (1, 2, 3)), *others]
+        return [*((first, SHORT, f"{index}/2") for index in (1, 2)), *others]
     return [
         (first if name == ANY else name, ANY if name == ANY else EACH, f"{index + 1}/{count}")
         for name, count in _ALL

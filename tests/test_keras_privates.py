@@ -121,6 +121,7 @@ def test_modules_of_keras_are_on_the_list():
     assert not {name for name in imports if name and name.startswith("keras.src")}
 
 
+@pytest.mark.heavy
 def test_no_stack_frame_is_read_and_no_class_of_keras_changed():
     for node in nodes():
         if isinstance(node, ast.Attribute):

@@ -46,6 +46,7 @@ def texts_of(batch, tokenizer):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_epoch_has_all_pairs_and_resamples_the_segmentation(pairs, tokenizer, packed):
     plain = ParallelDataset(*pairs, tokenizer, batch_tokens=300, packed=packed)

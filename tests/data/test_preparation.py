@@ -317,6 +317,7 @@ def flip(path, bit):
     path.write_bytes(content)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_is_refused_or_changes_nothing(toy, tmp_path, name):
     whole = prepare(*toy.pairs(30), toy.CharacterTokenizer(), tmp_path / "pairs")

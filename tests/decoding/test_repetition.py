@@ -333,6 +333,7 @@ WAYS = (
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize(
     "changes", [{}, {"shortlist": (9, 5, 12, 7, 15, 4)}, {"prefix_ids": (7, 5, 7)}]
@@ -401,6 +402,7 @@ def test_a_prompt_counts(shortlist):
     assert found != model.generate(PROMPTS, **settings)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("way", WAYS[:3])
 def test_a_prompt_alone_as_in_a_batch(way):
     model = language_model()

@@ -338,6 +338,7 @@ class WithLogits(kformer.Transformer):
         return super().compute_loss(*args, **kwargs)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_student_learns_alike_with_and_without_logits(prepared, tmp_path):
     _, tokenizer, corpus = prepared

@@ -207,6 +207,7 @@ def command(tmp_path, capfd):
     return Command(tmp_path, capfd)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_the_command_writes_both_sides(command):
     sources, targets = command.sides

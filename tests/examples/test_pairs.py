@@ -98,6 +98,7 @@ def test_values_of_pairs_by_hand():
     assert values_of(pair("", "十八便士", "money")) == {"零点一八"}
 
 
+@pytest.mark.heavy
 def test_no_value_of_a_split_occurs_in_another(pairs):
     """Read from the text alone, across categories: a date in a datetime, a number in an amount of
     money.
@@ -115,6 +116,7 @@ def test_no_seed_gives_a_held_out_value(pairs):
         assert train.isdisjoint(set().union(*map(values_of, pairs[split])))
 
 
+@pytest.mark.heavy
 def test_no_source_has_two_targets(pairs):
     targets = {}
     more = generate_pairs(80_000, seed=13)

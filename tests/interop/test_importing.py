@@ -101,6 +101,7 @@ def languages_of(name):
     return {"source_language": "eng_Latn", "target_language": "fra_Latn"} if name == "nllb" else {}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["marian", "nllb", "t5"])
 def test_a_run_translates_as_the_library_does(folders, name, sentences, tmp_path, backend):
     translator = load_checkpoint(folders[name], **languages_of(name)) if name == "nllb" else None

@@ -370,6 +370,7 @@ def test_added_words_are_read_as_transformers_reads_them(name, has_options, mode
     assert Tokenizer.load(tmp_path / "tokenizer").tokenize(texts, special_tokens=True) == rows
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("has_options", [False, True])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_added_words_in_the_graph(name, has_options, models, tmp_path):
@@ -545,6 +546,7 @@ def test_some_bytes_are_not_enough(models):
         convert_tokenizer_json(data)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "model"), [("BPE", "bpe"), ("Unigram", "unigram")])
 def test_other_normalizers_with_a_counterpart(kind, model, models, sentences):
     charsmap = base64.b64encode(charsmap_of(models[model])).decode()

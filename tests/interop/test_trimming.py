@@ -51,6 +51,7 @@ def logits(translator, source_ids, target_ids):
     return ops.convert_to_numpy(translator.model(inputs, training=False))[0]
 
 
+@pytest.mark.heavy
 @quick
 @pytest.mark.parametrize("family", ["kformer", "marian", "nllb", "t5"])
 def test_text_and_logits_are_what_they_were(runs, texts, family):

@@ -29,6 +29,7 @@ def folder(tmp_path, monkeypatch):
 SIDES = ["--source", "s", "--target", "t"]
 
 
+@pytest.mark.heavy
 def test_a_run_is_calibrated_and_aligns(folder, capfd):
     before = read_config("run")
     assert main(["calibrate", "run", *SIDES, "--json"]) == 0
@@ -65,6 +66,7 @@ def test_wrong_alignments_are_refused(folder, capfd, line, message):
     assert message in " ".join(capfd.readouterr().err.split())
 
 
+@pytest.mark.heavy
 def test_columns_of_translations(folder, capfd):
     command = ["translate", "run", "--input", "s", "--alignment", "--confidence"]
     assert main([*command, "--output", "out"]) == 0

@@ -50,6 +50,7 @@ def test_alternatives_are_columns(translate):
     assert all(text.startswith("七") for text in second)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "options, model, message",
     [

@@ -848,6 +848,7 @@ def test_the_tab_key_completes_commands_and_options(capfd, monkeypatch, words, c
     assert end.value.code == 0 and set(capfd.readouterr().out.split()) == completed
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
 def test_who_types_sees_a_prompt_and_no_rate(monkeypatch, capfd):
@@ -961,6 +962,7 @@ def test_options_of_regularisation_reach_the_training(kformer_main, monkeypatch,
     assert code == 0 and (asked["subword_sampling"], asked["made_for"]) == (0.3, "transformers")
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_an_ensemble_on_the_command_line(kformer_main, tmp_path):
     model, tokenizer, _ = load_run(RUN)
@@ -1170,6 +1172,7 @@ def check_other_text(kformer_main, run, source):
     assert "is not the text that its training began with" in line
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_plots(kformer_main, tmp_path):
     run = str(RUN)

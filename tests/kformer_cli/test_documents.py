@@ -28,6 +28,7 @@ def translate(tmp_path, monkeypatch, capfd):
     return run
 
 
+@pytest.mark.heavy
 def test_a_document(translate):
     options = ("--glossary", "terms.tsv", "--language-pair", "en-zh", "--output", "out.html")
     code, _, err = translate("--document", "page.html", *options)
@@ -53,6 +54,7 @@ def test_long_lines(translate):
     assert found[2].count("中午") > 4 and found[3] == kformer.Translator.load(RUN)("noon")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("beam", ["1", "4"])
 def test_a_limit_of_tokens_that_holds_little(translate, beam):
     """What is kept stays, a sentence is parted between its words, and a cut is told."""

@@ -37,6 +37,7 @@ def test_the_same_as_in_python(translate):
     assert code == 0 and [line.split("\t") for line in out.splitlines()] == expected, err
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "options, model, message",
     [

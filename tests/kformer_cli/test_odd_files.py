@@ -185,6 +185,7 @@ def test_numbers_in_a_message_count_as_the_command_does(tmp_path, capfd):
     assert "There is no layer 9: they are numbered from 1 to 2." in capfd.readouterr().err
 
 
+@pytest.mark.heavy
 def test_what_an_export_cannot_have_is_for_runs(capfd):
     saved = ROOT / "saved_models" / "frozen"
     command = ["translate", str(saved), "--input", __file__, "--sample"]

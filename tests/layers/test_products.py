@@ -75,6 +75,7 @@ def test_an_unknown_dtype():
         products.set_training_products("int8")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("consistency", [0.0, 3.0])
 def test_a_training_in_bfloat16_products_is_near_that_in_float32(consistency, quick_compile):
     random = np.random.default_rng(2)

@@ -83,6 +83,7 @@ HEADS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_learns_and_is_saved(head, tmp_path):
     options, loss, labels = HEADS[head]
@@ -108,6 +109,7 @@ def test_every_head_learns_and_is_saved(head, tmp_path):
     np.testing.assert_array_equal(run(again), run(model))
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_embeddings_find_their_partners(rng, tmp_path):
     """Partners share no token: which belongs to which is learnt."""

@@ -80,6 +80,7 @@ def test_it_is_pytorchs(forecaster, rng):
     )
 
 
+@pytest.mark.heavy
 def test_a_sine_is_learnt_and_saved(tmp_path):
     rng = np.random.default_rng(0)
     phases = rng.uniform(0, 2 * np.pi, (64, 1))

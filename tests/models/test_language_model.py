@@ -125,6 +125,7 @@ def test_beams_and_samples(language_model):
     assert model.generate(PROMPTS[:1], max_new_tokens=8, sampling=True, seed=1) == samples[0][:1]
 
 
+@pytest.mark.heavy
 @by_kind
 def test_trained_saved_and_loaded(language_model, tmp_path, quick_compile, rng, kind):
     model = language_model(**OPTIONS[kind])
@@ -277,6 +278,7 @@ def test_a_published_language_model(llama, settings):
     assert found == expected and len({tuple(row) for row in expected}) > 4
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "search",
     [{}, {"beam_size": 3}, {"sampling": True}, {"mode": "huggingface", "beam_size": 2}],

@@ -67,6 +67,7 @@ def test_save_and_load(tiny_transformer, random_batch, tmp_path, options):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_frozen_layers_stay_frozen(tiny_transformer, random_batch, tmp_path):
     model = tiny_transformer(dropout=0.1)
@@ -107,6 +108,7 @@ def train_norms_and_adapters(model):
             layer.trainable = True
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("freeze", [train_norms, freeze_a_weight, train_norms_and_adapters])
 def test_what_trains_is_the_same_in_copies_and_files(
@@ -161,6 +163,7 @@ def test_a_trained_model_goes_on_where_it_was(
     assert len(set(expected)) == 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("given", ["globally", "as an option", "to a copy"])
 def test_the_loss_of_mixed_float16_is_scaled_and_its_scale_is_saved(
     tiny_transformer, random_batch, tmp_path, quick_compile, given

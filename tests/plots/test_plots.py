@@ -85,6 +85,7 @@ def test_a_row_is_the_token_that_is_predicted(translator, maps):
     assert maps.of("decoder")[1:] == (maps.target, maps.read)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.parametrize("shape", [(4, 4, 14, 12), (6, 8, 70, 60), (1, 1, 2, 2)])
 def test_a_picture_fits_a_screen_by_default(tmp_path, shape):

@@ -166,6 +166,7 @@ def test_a_run_is_replaced_as_a_whole_or_not_at_all(run, tokenizer, monkeypatch)
     assert names == ["config.json", "history.csv", "model.keras", "tokenizer"]
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_a_run_that_is_replaced_while_it_is_read(run, tokenizer, tiny_transformer, monkeypatch):
     """A model of one run with the tokenizer of another would translate nonsense."""

@@ -27,7 +27,7 @@ SAVED, RUN = ROOT / "saved_models" / "frozen", ROOT / "tests" / "frozen_run"
 TEXTS = ["half past four", "seven", "", "ten minutes to nine in the evening"]
 SMALL = {"batch_size": 2}  # 32 records in a shard.
 
-pytestmark = pytest.mark.any_backend(quickest="torch")
+pytestmark = [pytest.mark.any_backend(quickest="torch"), pytest.mark.heavy]
 
 
 class Here:
@@ -368,7 +368,6 @@ def test_texts_and_errors_of_workers(translations, tmp_path, where):
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-@pytest.mark.heavy
 def test_a_shard_that_ends_its_workers_ends_the_job(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_worker_variables", lambda options: {"KERAS_BACKEND": "none"})
     write_lines(tmp_path / "in", 3)

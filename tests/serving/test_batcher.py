@@ -118,6 +118,7 @@ def test_batches_keep_to_tokens_and_texts():
     assert padded < 1.2 * real
 
 
+@pytest.mark.heavy
 def test_requests_join_within_the_wait_and_signatures_do_not():
     model = Model()
 

@@ -168,6 +168,7 @@ class Ending(ToldEngine):
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("path", "drain_s", "status"),
     [("/translate", 20, 200), ("/page/translate", 20, 200), ("/translate", 0.2, 503)],

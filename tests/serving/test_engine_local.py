@@ -12,7 +12,7 @@ from kformer.serving.interface import Request, SignatureInfo, TensorInfo, Unknow
 from kformer.serving.settings import ModelSettings, ServerSettings
 from kformer.serving.versions import _NEEDED, VersionWatch
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.any_backend, pytest.mark.heavy]
 
 
 class Model:
@@ -140,7 +140,6 @@ def test_a_file_that_changes_brings_no_lower_version_back(tmp_path):
     assert watch.look({3})[0] == 2
 
 
-@pytest.mark.heavy
 def test_five_versions_under_load_and_a_broken_one(serve):
     answers, is_over = [], threading.Event()
 

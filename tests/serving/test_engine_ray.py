@@ -310,6 +310,7 @@ def free_port():
         return free.getsockname()[1]
 
 
+@pytest.mark.heavy
 def test_print_ray_config(capfd):
     """What is printed is a configuration of Ray Serve, and builds the two deployments."""
     yaml = pytest.importorskip("yaml")

@@ -24,7 +24,7 @@ from kformer.serving.settings import ServerSettings
 from tests.serving.conftest import FROZEN, KEY, MODEL, TEXTS, copy_version, running, wait_until
 from tests.serving.page.engines import ToldEngine, version_of
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.any_backend, pytest.mark.heavy]
 
 PREDICT = f"/v1/models/{MODEL}:predict"
 
@@ -283,7 +283,6 @@ def test_a_new_version_takes_over_under_load_and_a_broken_one_is_refused(guarded
     assert "log" in shown["status"]["error_message"] and "/" not in str(shown)
 
 
-@pytest.mark.heavy
 def test_the_end(guarded):
     """SIGTERM with requests in flight: each is answered, and then nobody listens."""
     body = json.dumps({"instances": ["ten to six"]})

@@ -289,6 +289,7 @@ def test_a_lack_of_files_is_logged_once(here, caplog):
     assert "ulimit -n" in caplog.text
 
 
+@pytest.mark.heavy
 def test_the_end_waits_for_no_client_that_reads_nothing(engine, monkeypatch):
     monkeypatch.setattr(run, "make_engine", lambda settings: engine)
     server = Here(ServerSettings(["en-zh=path"], port=0, drain_s=1.0))

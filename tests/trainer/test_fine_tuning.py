@@ -128,6 +128,7 @@ def test_the_best_by_both_is_neither_of_the_two():
     assert best.best["epoch"] == 2 and best.has_waited
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_the_rate_of_adapters_is_that_of_a_new_model(tmp_path, files):
     said = []

@@ -75,6 +75,7 @@ def test_exports_keep_names(trained, tmp_path, format):
     assert translator.config["training"]["train_source"] == absolute, "the translator stays"
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_resuming_finds_the_files(trained, tmp_path, monkeypatch):
     path, folder = trained

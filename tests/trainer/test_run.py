@@ -86,6 +86,7 @@ def test_a_packed_training_goes_on_through_the_same_losses(tmp_path):
         train_run(tmp_path / "parts", resume=True, packed=False)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_training_with_every_noise_goes_on_through_the_same_losses(tmp_path, packed, backend):
     if backend != "torch" and not packed:
@@ -174,6 +175,7 @@ def test_a_training_that_diverges_ends_with_a_sentence(tmp_path):
         assert not np.isfinite(float(losses_of(run)[-1])) and not (run / "model.keras").exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_training_further_may_have_another_dropout(tmp_path):
     options = {
@@ -376,6 +378,7 @@ def test_a_new_model_may_be_of_another_kind(tmp_path):
         train_run(tmp_path / "run", resume=True, model_options={"gated": True})
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_new_model_has_rotary_positions(tmp_path):
     said, (source, target) = (
@@ -493,6 +496,7 @@ def small_training(folder, checkpoint_every):
     return {**texts, **options, "start_from": start}
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_a_damaged_run_is_not_resumed_in_silence(tmp_path):
     run, options = tmp_path / "run", small_training(tmp_path, checkpoint_every=2)

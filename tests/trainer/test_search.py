@@ -8,6 +8,7 @@ from kformer.trainer import search, train_run
 from tests.trainer.test_run import write_pairs, write_small_run
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_a_training_chooses_its_search(tmp_path, monkeypatch):
     options = write_pairs(tmp_path)

@@ -35,6 +35,7 @@ def runs(tmp_path, rng):
     return paths, found
 
 
+@pytest.mark.heavy
 def test_the_mean_of_runs(runs, tmp_path, capfd):
     paths, found = runs
     output = tmp_path / "soup"
@@ -50,6 +51,7 @@ def test_the_mean_of_runs(runs, tmp_path, capfd):
     assert load_run(output)[2]["averaged_runs"] == ["a", "b"]
 
 
+@pytest.mark.heavy
 def test_the_mean_has_the_weights_of_frozen_layers(tmp_path):
     """Each run may have frozen other layers; the lists of trainable weights do not correspond."""
     paths, found = [], []
@@ -66,6 +68,7 @@ def test_the_mean_has_the_weights_of_frozen_layers(tmp_path):
         np.testing.assert_allclose(ops.convert_to_numpy(weight), np.mean(parts, axis=0), atol=1e-6)
 
 
+@pytest.mark.heavy
 def test_runs_without_a_mean_are_refused(runs, tmp_path, capfd):
     paths, _ = runs
     model, tokenizer, _ = load_run(RUN)

@@ -37,6 +37,7 @@ def texts(tmp_path_factory):
     return write
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("count", [600, 2_000, 29_000])
 def test_python_and_the_command_choose_the_same(count, texts, tmp_path, monkeypatch):
@@ -72,6 +73,7 @@ def test_python_and_the_command_choose_the_same(count, texts, tmp_path, monkeypa
     np.testing.assert_allclose(losses_of(tmp_path / "python"), losses_of(tmp_path), rtol=1e-5)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_fit_ends_after_the_steps_with_the_weights_that_were_best(texts):
     """The model that `fit` leaves has the best validation of the average of its weights."""

@@ -57,6 +57,7 @@ def back_to(step, whole, run_dir):
     shutil.copy(whole / "history.csv", run_dir)
 
 
+@pytest.mark.heavy
 def test_loss_scale_and_averages_are_restored_in_mid_epoch(tmp_path):
     """And `fit`, which puts averages in the place of the weights at its end, does not hand them to
     what follows.

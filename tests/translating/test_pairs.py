@@ -116,6 +116,7 @@ def test_confidence_is_the_probability_at_the_temperature(translator, texts):
     np.testing.assert_allclose([each.score for each in plain], scores, atol=1e-4)
 
 
+@pytest.mark.heavy
 @QUICKEST
 def test_the_temperature_makes_the_text_most_probable(translator, texts):
     sources, targets = texts

@@ -23,6 +23,7 @@ def environment():
     os.environ.update(before)
 
 
+@pytest.mark.heavy
 def test_samples_depend_on_the_line_number_alone(environment, tmp_path):
     """Batch size and chunks change no sample, and no two lines share random numbers."""
     text = "ten minutes to nine in the evening"

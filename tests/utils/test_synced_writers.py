@@ -76,6 +76,7 @@ def test_so_they_are_over_older_ones(writes, tmp_path, monkeypatch):
     calls.check_folders()
 
 
+@pytest.mark.heavy
 def test_an_import_is_synced_before_the_rename_that_vouches_for_it(tmp_path, monkeypatch):
     small_translator().export(tmp_path / "hf", "hf")
     calls = DiskCalls(monkeypatch)

@@ -95,6 +95,7 @@ def test_counts_add_up_to_the_input(tmp_path, corpora, level):
     assert not (tmp_path / "out" / ".cleaning").exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("level", ["usual", "strict"])
 def test_an_interrupted_job_goes_on_with_the_same_bytes(tmp_path, corpora, level, monkeypatch):
     _, make = corpora

@@ -349,6 +349,7 @@ def test_bombs(tmp_path):
     fails("Record 1 of .* has a text of 1,048,577 characters", tmp_path / "x.parquet")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ("x.tsv.gz", "x.tsv.zst", "x.tmx", "x.zip", "x.jsonl.bz2"))
 def test_pairs_before_the_damage_come(tmp_path, name):
     pairs = [(f"house {n * n}", f"Haus {n * n}") for n in range(50_000)]

@@ -180,6 +180,7 @@ MARIAN = {
 }
 
 
+@pytest.mark.heavy
 def test_graphs_equal_the_model(make_translator, tmp_path, batch):
     check_equality(
         make_translator(**BART, normalize_first=True, output_bias=True), tmp_path / "out", batch
@@ -188,6 +189,7 @@ def test_graphs_equal_the_model(make_translator, tmp_path, batch):
     check_equality(make_translator(**recurrent), tmp_path / "recurrent", batch)
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "config",

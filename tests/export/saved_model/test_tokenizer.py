@@ -39,6 +39,7 @@ def decoded(strings):
     return [text.decode("utf-8") for text in strings.numpy().tolist()]
 
 
+@pytest.mark.heavy
 def test_ids_and_text_equal_pythons(tokenizer, texts):
     graph = GraphTokenizer(tokenizer)
     ids = tokenizer.tokenize(texts, special_tokens=True)
@@ -211,6 +212,7 @@ def imported():
     )
 
 
+@pytest.mark.heavy
 def test_language_tags_and_foreign_pieces(tmp_path, texts):
     tagged = [b">>fr<< " + text for text in texts[:300]] + [
         b">>xx<<" + text for text in texts[:300]
@@ -272,6 +274,7 @@ def echo(tokenizer):
     return module
 
 
+@pytest.mark.heavy
 def test_saved_model_gives_the_same(tmp_path, tokenizer, texts):
     module = echo(tokenizer)
     tf.saved_model.save(module, str(tmp_path / "echo"), signatures=module.echo)

@@ -81,6 +81,7 @@ def arrays(model):
     return [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", MODELS)
 def test_an_exported_model_comes_back(tiny_transformer, tokenizer, tmp_path, rng, name):
     model = tiny_transformer(vocabulary_size=tokenizer.vocabulary_size + 2, **MODELS[name])
@@ -205,6 +206,7 @@ def test_older_versions(copy, version):
     assert found.tokenizer.tokenize(texts) == expected.tokenizer.tokenize(texts)
 
 
+@pytest.mark.heavy
 def test_a_package_of_argos(copy, tmp_path):
     expected = load_checkpoint(copy)(["Two boys sing."], beam_size=4, length_penalty=0.2)
     path = tmp_path / "translate-en_de.argosmodel"
@@ -270,6 +272,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(copy, name):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.heavy
 def test_damaged_files_end_in_one_sentence(copy):
     rng, options = np.random.default_rng(0), ToolkitOptions()
     contents = {path: path.read_bytes() for path in copy.iterdir()}

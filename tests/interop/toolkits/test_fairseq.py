@@ -235,6 +235,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_read_is_refused_in_one_sentence(copy, name):
@@ -257,6 +258,7 @@ def test_a_language_is_needed_and_known():
         load_checkpoint(DATA / "fairseq-learned", target_language="fr")
 
 
+@pytest.mark.heavy
 @pytest.mark.any_backend
 def test_damaged_files_end_in_one_sentence(copy):
     folder, rng = copy("fairseq-multilingual"), np.random.default_rng(0)

@@ -10,7 +10,7 @@ from kformer.interop.toolkits.model import ToolkitOptions
 from tests.interop.toolkits.fixtures import DATA
 from tests.interop.toolkits.hostile import check_variants, damage
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.any_backend, pytest.mark.heavy]
 
 
 def zipped(folder, rng):

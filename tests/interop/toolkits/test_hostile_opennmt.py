@@ -11,7 +11,7 @@ from tests.interop.toolkits import tf_checkpoints
 from tests.interop.toolkits.fixtures import DATA
 from tests.interop.toolkits.hostile import check_variants, damage
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.any_backend, pytest.mark.heavy]
 PREFIX = "model.ckpt-700"
 CODES = (
     "import os; os.system('touch hacked')\nmodel = lambda: T(num_heads=4)",

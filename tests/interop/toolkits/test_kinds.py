@@ -108,6 +108,7 @@ TOOLKITS = ("marian-opusmt", "fairseq-sinusoidal", "opennmt-tf-transformer")
 TOOLKITS += ("opennmt-py-sinusoidal", "opennmt-py-2", "eole-sinusoidal", "ctranslate2")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", TOOLKITS)
 def test_texts_that_something_else_cut_are_given_as_tokens(name, tmp_path):
     path = tmp_path / name

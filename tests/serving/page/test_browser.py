@@ -14,6 +14,7 @@ from tests.serving.page.conftest import MOST_BYTES, SENTENCE, why_no_browser
 
 pytestmark = [
     pytest.mark.any_backend,
+    pytest.mark.heavy,
     pytest.mark.skipif(why_no_browser() is not None, reason=str(why_no_browser())),
 ]
 MARKUP = '</textarea><img src=x onerror="window.hit=1"><script>window.hit=1</script> <b>a</b> &amp;'
