@@ -23,9 +23,9 @@ BACKENDS = ("torch", "tensorflow", "jax")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Which tests a process runs: see `pytest_collection_modifyitems` in conftest.py.
 SHORT, SMOKE, ANY, EACH = "short", "smoke", "any", "each"
-# (kind, number of processes) for each backend, as `--all` has them. The longest come first, so that
-# no core waits long for the other at the end.
-_ALL = (("torch", 1), ("tensorflow", 2), (ANY, 1), ("jax", 4))
+# (kind, number of processes) for each backend, as `--all` has them. The longest come first, and
+# what starts quickly last, in parts: so no core waits long for the other at the end.
+_ALL = (("torch", 1), ("tensorflow", 2), ("jax", 4), (ANY, 3))
 _NO_TESTS = 5  # pytest's exit code when all were deselected
 
 
