@@ -66,7 +66,8 @@ def main():
     parser.add_argument("--backends", type=names, help="default: those that differ in a part")
     parser.add_argument(
         "--only",
-        help="of commands, damage, power_cut: one command or file; of lying_hub, outputs, "
+        help="of commands, damage, power_cut: one command or file; of malicious: one attack on a "
+        "published model, or toolkits; of lying_hub, outputs, "
         "odd_clients and odd_metadata: unchecked; of jobs: workers, efforts, full_disk, "
         "hosts or unchecked",
     )

@@ -1,10 +1,11 @@
 """Folders that a stranger made to do harm: opened in a process with limits, nothing may happen.
 
-`attacks` changes one thing in a run, in an interrupted training, or in a published model; then the
-command that reads such a folder runs. It may succeed, or refuse with one sentence. It may not run
-code (a canary, and an audit hook that sees every process and connection), read or write outside the
-folder (a secret, whose text must appear nowhere, and a list of what is there), take more memory
-than three times the folder's bytes and 512 MiB, or take more than a minute.
+`attacks` changes one thing in a run, in an interrupted training, or in a published model, and
+`attacks_toolkits` in the files of another toolkit; then the command that reads such a folder runs.
+It may succeed, or refuse with one sentence. It may not run code (a canary, and an audit hook that
+sees every process and connection), read or write outside the folder (a secret, whose text must
+appear nowhere, and a list of what is there), take more memory than three times the folder's bytes
+and 512 MiB, or take more than a minute.
 """
 
 import os
@@ -12,9 +13,10 @@ import pathlib
 import shutil
 import sys
 
-from benchmarks.reliability_parts import attacks
+from benchmarks.reliability_parts import attacks, attacks_toolkits
 from benchmarks.reliability_parts.damage import LINES
 from benchmarks.reliability_parts.samples import corpus, trained
+from tests.interop.toolkits.fixtures import DATA
 
 _SECRET = "a-secret-that-nothing-may-read"
 _SECONDS = 60
@@ -36,14 +38,16 @@ def guarded(arguments, canary):
     raise SystemExit(main(arguments))
 
 
-def changed_copy(seed, number, source, folder, secret, canary, only=None):
+def changed_copy(seed, number, source, folder, secret, canary, only=None, toolkit=False):
     """Copies a sample and attacks the copy, in a process of its own (it may need much memory)."""
     import numpy as np
 
     shutil.copytree(source, folder)
     rng = np.random.default_rng([seed, number, 2])
-    paths = map(pathlib.Path, (secret, canary))
-    return attacks.attack(pathlib.Path(folder), rng, *paths, only)
+    folder, secret, canary = map(pathlib.Path, (folder, secret, canary))
+    if toolkit:
+        return attacks_toolkits.attack(folder, rng, secret, canary)
+    return attacks.attack(folder, rng, secret, canary, only)
 
 
 class Malicious:
@@ -52,7 +56,8 @@ class Malicious:
     Args:
         zygote: `Zygote`.
         work: path.
-        only: str, default None. The one attack, on the published model.
+        only: str, default None. The one attack, on the published model; or "toolkits", for all
+            attacks on the files of other toolkits.
     """
 
     def __init__(self, zygote, work, only=None):
@@ -67,6 +72,12 @@ class Malicious:
             outcome = zygote.command("export", small, "--format", "hf", "--output", published)
             if outcome.code:
                 raise RuntimeError(f"The published sample could not be made: {outcome}")
+        translated = folder / "ctranslate2"
+        if not translated.exists():
+            small = corpus(zygote, work) / "small"
+            zygote.command("export", small, "--format", "ctranslate2", "--output", translated)
+        self._toolkits = {name: DATA / name for name in attacks_toolkits.OPTIONS}
+        self._toolkits["ctranslate2"] = translated
         self._samples = {
             "run": (folder / "whole", ["translate", "MODEL"]),
             "training": (folder / "interrupted", ["train", "--output", "MODEL", "--resume"]),
@@ -80,17 +91,23 @@ class Malicious:
         outside.mkdir(parents=True)
         model, secret, canary = outside / "model", outside / "secret.txt", outside / "canary"
         secret.write_text(_SECRET)
-        name = "published" if self._only else str(rng.choice(list(self._samples)))
-        source, command = self._samples[name]
+        toolkit = self._only == "toolkits" or self._only is None and rng.random() < 0.5
+        if toolkit:
+            name = str(rng.choice(list(self._toolkits)))
+            source, command = self._toolkits[name], ["import", "MODEL", "--output", "OUTPUT"]
+            command += map(str, attacks_toolkits.OPTIONS[name])
+        else:
+            name = "published" if self._only else str(rng.choice(list(self._samples)))
+            source, command = self._samples[name]
         arguments = {"source": str(source), "folder": str(model), "number": number}
         arguments |= {"seed": tally.seed, "secret": str(secret), "canary": str(canary)}
-        arguments["only"] = self._only
+        arguments |= {"only": self._only, "toolkit": toolkit}
         made = self._zygote.run(f"{_MODULE}:changed_copy", arguments)
         if made.code:
             raise RuntimeError(f"The attack could not be made: {made}")
         kind, what = made.value
         before = attacks.made_outside(self._work)
-        size = sum(path.lstat().st_size for path in model.rglob("*"))
+        size = sum(path.lstat().st_size for path in (model, *model.rglob("*")))
         output = outside / "output"
         paths = {"MODEL": str(model), "OUTPUT": str(output)}
         outcome = self._zygote.run(
