@@ -208,7 +208,8 @@ class _Efforts:
         for _ in range(0 if rng is None else int(rng.integers(1, 6))):
             if not _killed(tally, rng.uniform(4, self._seconds), *words):
                 break
-            words = ["train", "--output", run, "--resume", "--jobs", "2"]
+            if (run / "config.json").exists():  # Else it was killed before there was a training.
+                words = ["train", "--output", run, "--resume", "--jobs", "2"]
         else:
             code, said = _done(*words)
             if code:
