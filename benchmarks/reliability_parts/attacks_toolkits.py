@@ -51,8 +51,9 @@ def pickled(folder, rng, secret, canary):
             return pick(rng, [(open, (str(canary), "w")), (os.system, (f"touch {canary}",))])
 
     content = pickle.dumps({"model": Code(), "opt": Code()}, protocol=2)
-    path = pick(rng, _files(folder))
-    if zipfile.is_zipfile(path) and path.suffix == ".pt":
+    checkpoints = [path for path in _files(folder) if path.suffix == ".pt"]
+    path = pick(rng, checkpoints or _files(folder))
+    if zipfile.is_zipfile(path) and path.suffix == ".pt" and rng.random() < 0.7:
         aside = path.with_name("aside")
         with zipfile.ZipFile(path) as old, zipfile.ZipFile(aside, "w") as new:
             for name in old.namelist():
