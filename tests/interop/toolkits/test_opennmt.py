@@ -13,7 +13,7 @@ import pytest
 from keras import ops
 
 from kformer.interop import load_checkpoint
-from kformer.interop.toolkits import opennmt_py, opennmt_tf
+from kformer.interop.toolkits import opennmt_tf
 from kformer.interop.toolkits.model import ToolkitOptions
 from kformer.interop.toolkits.tf_checkpoint import read_checkpoint
 from tests.interop.toolkits import tf_checkpoints
@@ -388,21 +388,6 @@ def test_rotary_positions_rms_norms_and_gates_of_opennmt_py(tmp_path):
     inputs = {"source_ids": np.array([source]), "target_ids": np.array([target])}
     logits = ops.convert_to_numpy(translator.model(inputs))[0]
     np.testing.assert_allclose(logits, rotary_logits(arrays, source, target), atol=1e-4)
-
-
-@pytest.mark.any_backend
-def test_neither_a_toolkit_nor_a_framework_is_imported(monkeypatch):
-    for name in ("tensorflow", "torch", "opennmt", "onmt", "torchtext"):
-        monkeypatch.setitem(sys.modules, name, None)  # An import raises.
-    for name in MODELS:
-        path, _, options = MODELS[name]
-        reader = opennmt_py if "-py-" in name else opennmt_tf
-        assert reader.is_mine(DATA / name / path)
-        read = reader.read(DATA / name / path, ToolkitOptions(**options))
-        assert all(
-            read.weights.read(each).shape == read.weights.shapes[each]
-            for each in read.weights.shapes
-        )
 
 
 REFUSED = {
