@@ -43,6 +43,7 @@ def test_neither_a_toolkit_nor_a_framework_is_imported(name, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)  # An import raises.
     path, options, _ = MODELS[name]
     reader = find_reader(DATA / name / path)
+    assert name.startswith(reader.__name__.rpartition(".")[2].replace("_", "-"))
     weights = reader.read(DATA / name / path, ToolkitOptions(**options)).weights
     assert all(weights.read(each).shape == shape for each, shape in weights.shapes.items())
 
@@ -62,4 +63,5 @@ def test_a_saved_model_translates_as_the_toolkit_does(name, tmp_path):
         counts[dtype] = sum(one == other for one, other in zip(found, expected, strict=True))
     print(name, counts)
     # In 8 bits near ties may turn: widths are 32 here.
-    assert counts["float32"] == len(texts) and counts["int8"] >= len(texts) - 3
+    most = 3 if name == "fairseq-multilingual" else 2
+    assert counts["float32"] == len(texts) and counts["int8"] >= len(texts) - most
