@@ -1,4 +1,4 @@
-"""The lines that a training reads: two files, or the cleaned lines of described corpora."""
+"""The lines that a training reads: two files as they are, or lines that are made in its run."""
 
 import dataclasses
 import functools
@@ -45,12 +45,11 @@ def is_as_it_is(options, path=None):
     Raises:
         ValueError: it does not, and several trainings need it to.
     """
-    is_made = path is not None and path.joinpath(*_CLEANED, DESCRIPTION).exists()
     is_plain_text = options.corpora is None and all(
         is_plain(text) for text in (options.train_source, options.train_target)
     )
     is_kept = options.clean in (None, "none")
-    if is_plain_text and is_kept and not is_made:
+    if is_plain_text and is_kept and not _is_made(path):
         return True
     if (options.effort or 1) > 1:
         raise ValueError(
@@ -58,6 +57,11 @@ def is_as_it_is(options, path=None):
             "the text to such files first (kformer clean), and give them."
         )
     return False
+
+
+def _is_made(path):
+    """Whether a run directory has the lines of a training already."""
+    return path is not None and path.joinpath(*_CLEANED, DESCRIPTION).exists()
 
 
 def _corpora(options):
@@ -93,8 +97,7 @@ def described(options, path=None):
         ValueError: as `Corpora.load`, the corpora have several directions, or all validation
             sets are of other directions.
     """
-    is_made = path is not None and path.joinpath(*_CLEANED, DESCRIPTION).exists()
-    if options.corpora is None or is_made:
+    if options.corpora is None or _is_made(path):
         return options
     corpora = Corpora.load(options.corpora)
     if len(corpora.directions) > 1:
@@ -128,7 +131,7 @@ def lines_of(path, options, reports):
     if is_as_it_is(options, path):
         return Lines([options.train_source], [options.train_target], [1])
     folder = path.joinpath(*_CLEANED)
-    if not (folder / DESCRIPTION).exists():
+    if not _is_made(path):
         corpora = _corpora(options)
         exclude = [options.valid_source, options.valid_target] if options.valid_source else []
         bar = Progress(what="pairs read", name="corpora", report=reports.outcome)
