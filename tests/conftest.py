@@ -135,26 +135,28 @@ def few_values(items):
     """Returns the tests with the first, the middle and the last value of each parameter, each in
     one combination. Those marked `every_value` have all values.
     """
-    numbers = collections.defaultdict(int)
+    counts = collections.defaultdict(int)
     for item in items:
-        for name, index in _indices(item):
-            key = item.path, item.originalname, name
-            numbers[key] = max(numbers[key], index + 1)
+        for *parameter, index in _values(item):
+            counts[*parameter] = max(counts[*parameter], index + 1)
     seen, selected = set(), []
     for item in items:
-        values = {(item.path, item.originalname, *value) for value in _indices(item)}
-        has_all = item.get_closest_marker("every_value")
-        kept = ({0, count // 2, count - 1} for count in (numbers[value[:3]] for value in values))
-        is_chosen = has_all or all(value[3] in few for value, few in zip(values, kept, strict=True))
-        if is_chosen and (not values or not values <= seen):
-            selected.append(item)
-            seen |= values
+        values = _values(item)
+        chosen = [
+            index in (0, counts[*parameter] // 2, counts[*parameter] - 1)
+            for *parameter, index in values
+        ]
+        if item.get_closest_marker("every_value") or all(chosen):
+            if not values or not seen.issuperset(values):
+                selected.append(item)
+            seen.update(values)
     return selected
 
 
-def _indices(item):
-    """The name and the number of the value of each parameter of a test."""
-    return item.callspec.indices.items() if hasattr(item, "callspec") else []
+def _values(item):
+    """Returns a tuple of file, test, parameter and number of the value for each parameter."""
+    indices = item.callspec.indices.items() if hasattr(item, "callspec") else ()
+    return [(item.path, item.originalname, *each) for each in indices]
 
 
 def pytest_sessionfinish(session, exitstatus):
