@@ -91,7 +91,7 @@ def elsewhere(folder, rng, secret, canary):
 
 
 def archived(folder, rng, secret, canary):
-    """A package whose members leave it, or are links."""
+    """A package with a member that leaves it."""
     content = pick(rng, _files(folder)).read_bytes()
     names = ["../outside", "/tmp/../" + str(canary).lstrip("/"), str(canary), "a/../../outside"]
     name = pick(rng, names)
