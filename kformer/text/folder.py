@@ -57,6 +57,7 @@ _CONTENT_NAME = re.compile(r"(?:sentencepiece|vocabulary|codes)-([0-9a-f]{8})\.(
 # What a value in `tokenizer.json` must be. bool is an int to Python, not to us.
 _KINDS = {
     "true or false": lambda value: type(value) is bool,
+    "true, false or 'known'": lambda value: type(value) is bool or value == "known",
     "a whole number": lambda value: type(value) is int,
     "a string": lambda value: type(value) is str,
     "a list": lambda value: type(value) is list,
@@ -180,7 +181,7 @@ def read_folder(folder):
         lists = dict.fromkeys(("raw", "normalized", "lstrip", "rstrip"), "a list of strings")
         _check(config["added_words"], {**lists, "keeps_spaces": "true or false"}, path)
     if "language_tags" in config:
-        _check(config, {"language_tags": "true or false"}, path)
+        _check(config, {"language_tags": "true, false or 'known'"}, path)
     return config
 
 

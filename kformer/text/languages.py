@@ -6,6 +6,9 @@ and for the target language, a list of names from `PLACES`.
     NLLB, M2M100, mBART-50   {"source": ["source_prefix"], "target": ["target_prefix"]}
     mBART (25 languages)     {"source": ["source_suffix"], "target": ["target_suffix", "start"]}
     Marian, multilingual     {"source": [], "target": ["source_prefix"]}
+
+Models trained here read them as Marian's do. There a text may begin with its own tag, such as
+`>>fr<<`, which chooses the target language.
 """
 
 import re
@@ -17,17 +20,53 @@ PLACES = ("source_prefix", "source_suffix", "target_prefix", "target_suffix", "s
 # A tag at the beginning, up to the first "<<". The graph uses the same pattern.
 TAG_PATTERN = r"(?s)\A>>.*?<<"
 _TAG = re.compile(TAG_PATTERN)
+# Where the tokenizers that are trained here have a language.
+TRAINED_PLACES = {"source": [], "target": ["source_prefix"]}
+# Both "<" and ">" would end a tag.
+_CODE = re.compile(r"[^\s<>]{1,100}")
 # The most codes in an error message.
 _SHOWN = 12
 
 
-def cut_tag(text):
+def language_tag(code):
+    """Returns the piece of a language, and the tag of its texts: `>>de<<`."""
+    return f">>{code}<<"
+
+
+def cut_tag(text, known=None):
     """Returns the tag that a text begins with, such as ">>fra<<", and the text after it.
 
-    The tag is `""` if there is none.
+    Args:
+        text: str.
+        known: container of str, default `None`. The tags that there are; another is text. `None`
+            for any.
+
+    Returns:
+        Tuple of two str. The tag is `""` if there is none.
     """
     match = _TAG.match(text)
-    return (match[0], text[match.end() :]) if match else ("", text)
+    if match is None or (known is not None and match[0] not in known):
+        return "", text
+    return match[0], text[match.end() :]
+
+
+def check_codes(codes):
+    """Checks the codes of languages, for a new tokenizer; returns them as a list.
+
+    Raises:
+        ValueError: a code occurs twice, or cannot stand in a tag.
+    """
+    if isinstance(codes, str) or not all(isinstance(code, str) for code in codes):
+        raise ValueError(f"languages must be a list of codes, such as ['de', 'fr'], not {codes!r}.")
+    codes = list(codes)
+    for i, code in enumerate(codes):
+        if not _CODE.fullmatch(code):
+            raise ValueError(
+                f"The language {code!r} must be a code without spaces, '<' and '>', such as 'de'."
+            )
+        if code in codes[:i]:
+            raise ValueError(f"The language {code!r} occurs twice: give each once.")
+    return codes
 
 
 def check_languages(languages, places, sides):

@@ -140,10 +140,15 @@ class TextConstraints:
         """Returns the `TextConstraints` of pairs of a text's index and one more token of its
         prefix.
         """
-        other = copy.copy(self)
-        other._rows = {name: [rows[i] for i, _ in branches] for name, rows in self._rows.items()}
-        other._numbers = [self._numbers[i] for i, _ in branches]
+        other = self.of([i for i, _ in branches])
         other._rows["prefix"] = [[*self.prefix(i), token] for i, token in branches]
+        return other
+
+    def of(self, indices):
+        """Returns the `TextConstraints` of some of the texts, by their indices."""
+        other = copy.copy(self)
+        other._rows = {name: [rows[i] for i in indices] for name, rows in self._rows.items()}
+        other._numbers = [self._numbers[i] for i in indices]
         return other
 
     def _row(self, name, index):

@@ -3,6 +3,7 @@
 import copy
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -10,9 +11,21 @@ from collections.abc import Sequence
 
 from kformer.text.folder import SIDES, SPECIAL_NAMES, read_folder, write_folder
 from kformer.text.id_sequences import IdSequence, id_rows
-from kformer.text.languages import check_languages, cut_tag, find_language
+from kformer.text.languages import (
+    TRAINED_PLACES,
+    check_codes,
+    check_languages,
+    cut_tag,
+    find_language,
+    language_tag,
+)
 from kformer.text.normalization import get_normalization, valid_text
-from kformer.text.sentencepiece_training import files_or_texts, open_corpus, train_on_corpus
+from kformer.text.sentencepiece_training import (
+    SPECIAL_IDS,
+    files_or_texts,
+    open_corpus,
+    train_on_corpus,
+)
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
 from kformer.utils.checks import check_choice
 from kformer.utils.types import Path, Texts
@@ -26,7 +39,8 @@ class Tokenizer:
 
     Guarantees:
 
-    - Text never becomes a control id: "</s>" or "<pad>" in a text is text.
+    - Text never becomes a control id: "</s>" or "<pad>" in a text is text. (A tag such as ">>de<<"
+      at the beginning of a source text chooses the language, if the model has that one.)
     - With byte fallback (the default) no character is unknown: a rare character becomes its UTF-8
       bytes.
     - The normalization "nmt_nfkc" (default), usual for translation, folds compatibility forms
@@ -95,7 +109,7 @@ class Tokenizer:
         self._languages, self._language_places = check_languages(
             languages, language_places, self._sides
         )
-        self.language_tags = bool(language_tags)
+        self.language_tags = language_tags
         self._added_words = added_words
         for side, vocabulary in self._sides.items():
             ids = (*self.special_ids.values(), *self._prefixes[side], *self._suffixes[side])
@@ -117,6 +131,7 @@ class Tokenizer:
         split_digits: bool = True,
         max_sentences: int = 300_000,
         seed: int = 0,
+        languages: Sequence[str] | None = None,
     ) -> "Tokenizer":
         """Trains a tokenizer. The same texts and settings give the same bytes on any machine.
 
@@ -147,10 +162,15 @@ class Tokenizer:
             max_sentences: int, default 300,000. The most texts to train on; of more texts a random
                 sample is used. Memory is about 1.3 KB for a sentence of 60 characters.
             seed: int, default 0. The seed of that sample.
+            languages: list of str, default `None`. The codes of the target languages of a model of
+                several directions, such as `["de", "en"]`. Each has a piece such as `>>de<<`, which
+                comes before the source text (Johnson et al. 2017, section 3); `for_languages`
+                chooses it, and it is that of the first at the beginning. A text may begin with such
+                a tag itself, which counts more. `>>` in other text is text.
 
         Returns:
-            `Tokenizer` with pad 0, unknown 1, start 2 and end 3. `special_tokens=True` adds the end
-            token on both sides.
+            `Tokenizer` with pad 0, unknown 1, start 2 and end 3, and the languages from 4.
+            `special_tokens=True` adds the end token on both sides.
 
         Raises:
             FileNotFoundError: a file is missing.
@@ -161,7 +181,12 @@ class Tokenizer:
         joint = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
         two = kformer.Tokenizer.train("train.en", "train.de", vocabulary_size=(330, 330))
         ```
+
+        References:
+            Johnson et al. (2017), Google's Multilingual Neural Machine Translation System,
+            https://arxiv.org/abs/1611.04558.
         """
+        codes = check_codes(languages or ())
         files, texts = files_or_texts(files, texts)
         target_files, target_texts = files_or_texts(target_files, target_texts)
         rule = get_normalization(normalization, trainable=True)
@@ -189,10 +214,22 @@ class Tokenizer:
                 split_digits=split_digits,
                 max_sentences=max_sentences,
                 seed=seed,
+                control_symbols=[language_tag(code) for code in codes],
             )
             for side, (corpus, size) in enumerate(zip(corpora, sizes, strict=True))
         ]
-        return cls.from_sentencepiece(*models, normalization=normalization)
+        if not codes:
+            return cls.from_sentencepiece(*models, normalization=normalization)
+        ids = dict(zip(codes, itertools.count(len(SPECIAL_IDS))))
+        return cls.from_sentencepiece(
+            *models,
+            normalization=normalization,
+            control_ids=list(ids.values()),
+            languages=ids,
+            language_places=TRAINED_PLACES,
+            language_tags="known",
+            source_prefix=[ids[codes[0]]],
+        )
 
     @classmethod
     def from_sentencepiece(
@@ -245,10 +282,11 @@ class Tokenizer:
                 id of a side's language goes: any of "source_prefix", "source_suffix",
                 "target_prefix", "target_suffix" (after the end token) and "start" (it replaces the
                 start token).
-            language_tags: bool, default False. Whether a source text may begin with its own tag, as
-                in ">>fra<< Good morning." (Marian's multilingual models). The tag, up to the first
-                "<<", becomes the id of the piece with this name, or else the unknown id. This id
-                replaces `source_prefix`.
+            language_tags: bool or `"known"`, default False. Whether a source text may begin with
+                its own tag, as in ">>fra<< Good morning." (Marian's multilingual models). The tag,
+                up to the first "<<", becomes the id of the piece with this name, or else the
+                unknown id. This id replaces `source_prefix`. With `"known"` only the tags of
+                `languages` count, and all others are text.
             added_words: dict or `None`, default `None`. Words that are found before SentencePiece
                 reads a text. It has lists of str: "raw" and "normalized" (found before and after
                 normalization), "lstrip" and "rstrip" (found with the spaces on that side); and a
@@ -314,7 +352,7 @@ class Tokenizer:
         if self._languages:
             config["languages"], config["language_places"] = self._languages, self._language_places
         if self.language_tags:
-            config["language_tags"] = True
+            config["language_tags"] = self.language_tags
         if self._added_words:
             config["added_words"] = self._added_words
         for side, vocabulary in self._sides.items():
@@ -394,7 +432,8 @@ class Tokenizer:
             raise ValueError(f"texts must be one or several texts, not {type(texts).__name__}.")
         texts, tags = [texts] if is_one else texts, None
         if self.language_tags and side == "source":
-            pairs = [cut_tag(valid_text(text)) for text in texts]
+            known = self.tag_ids if self.language_tags == "known" else None
+            pairs = [cut_tag(valid_text(text), known) for text in texts]
             tags, texts = ([pair[i] for pair in pairs] for i in (0, 1))
         rows = vocabulary.encode(texts, num_threads)
         prefix, suffix = [], []
@@ -418,6 +457,8 @@ class Tokenizer:
         """Dict of each tag, such as ">>fra<<", to its id; empty without `language_tags`."""
         if not self.language_tags:
             return {}
+        if self.language_tags == "known":
+            return {language_tag(code): i for code, i in self._languages.items()}
         return {
             piece: i
             for i, piece in enumerate(self._sides["source"].pieces)
@@ -553,16 +594,22 @@ class Tokenizer:
     def swapped(self):
         """Returns the tokenizer of the other direction: its source side is this one's target side.
 
+        The target language of `Tokenizer.train(languages=...)` stays: choose the other one by
+        `for_languages`.
+
         Returns:
             `Tokenizer`.
 
         Raises:
-            ValueError: the tokenizer is that of a multilingual model.
+            ValueError: the tokenizer is that of a published multilingual model.
         """
+        names = ["_sides", "_prefixes", "_suffixes"]
         if self._languages:
-            raise ValueError("Choose the languages of a multilingual model by for_languages.")
+            if self.language_tags != "known":
+                raise ValueError("Choose the languages of a multilingual model by for_languages.")
+            names.remove("_prefixes")  # The source begins with a language in both directions.
         other = copy.copy(self)
-        for name in ("_sides", "_prefixes", "_suffixes"):
+        for name in names:
             sides = getattr(self, name)
             setattr(other, name, {"source": sides["target"], "target": sides["source"]})
         return other

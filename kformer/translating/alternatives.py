@@ -25,8 +25,8 @@ class Alternatives:
         constraints: `TextConstraints`.
         count: int. The number of ways: the most probable tokens after the prefix.
         options: `SearchOptions`.
-        batching: the batch size in sentences and in tokens, the first index, and `progress`, as of
-            `Translator.translate`.
+        batching: the batch size in sentences and in tokens, the indices of the texts, and
+            `progress`, as of `TextSearch`.
 
     Returns:
         List of `Translation` with `count` hypotheses, those of likelier tokens first; fewer where
@@ -44,7 +44,7 @@ class Alternatives:
         count = check_whole("alternatives", count)
         if options.sampling:
             raise ValueError("alternatives are searched for, not sampled: leave sampling out.")
-        *sizes, progress = batching
+        *sizes, _, progress = batching
         rows, truncated = self._search.source_rows(texts, options)
         ways = [[] for _ in texts]  # Of each text pairs of a token and its log-probability.
         filled = [i for i, row in enumerate(rows) if row]
@@ -61,7 +61,7 @@ class Alternatives:
         branches = [(i, token) for i in filled for token, _ in ways[i] if token != end_id]
         inputs = [texts[i] for i, _ in branches], constraints.extended(branches)
         advance = None if progress is None else lambda done: progress(done // count)
-        continued = self._search(*inputs, options, *sizes, advance)
+        continued = self._search(*inputs, options, *sizes, progress=advance)
         continued = dict(zip(branches, continued, strict=True))
         results = []
         for i, was_cut in enumerate(truncated):

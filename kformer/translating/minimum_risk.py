@@ -27,8 +27,8 @@ def least_risk_translations(search, texts, constraints, count, options, batching
         constraints: `TextConstraints`.
         count: int. The number of samples of each text.
         options: `SearchOptions` with `sampling`. Its `n_best` of the samples are returned.
-        batching: the batch size in sentences and in tokens, the first index, and `progress`, as of
-            `Translator.translate`.
+        batching: the batch size in sentences and in tokens, the indices of the texts, and
+            `progress`, as of `TextSearch`.
 
     Returns:
         List of `Translation`. No text occurs twice in its hypotheses before all others have
@@ -44,10 +44,10 @@ def least_risk_translations(search, texts, constraints, count, options, batching
             f"{options.n_best}, or lower {named('n_best')}."
         )
     sampling = dataclasses.replace(options, n_best=count)
-    *sizes, first_index, progress = batching
+    *sizes, indices, progress = batching
     sizes = [None if size is None else max(1, _ROWS * size // count) for size in sizes]
     results = []
-    for result in search(texts, constraints, sampling, *sizes, first_index, progress):
+    for result in search(texts, constraints, sampling, *sizes, indices, progress):
         utilities = expected_chrf([sample.text for sample in result.hypotheses])
         ranked, seen = [], set()
         for sample, utility in zip(result.hypotheses, utilities.tolist(), strict=True):

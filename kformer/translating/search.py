@@ -1,5 +1,6 @@
 """Searches the translations of texts."""
 
+import copy
 import functools
 
 from kformer.decoding import Searcher
@@ -24,7 +25,9 @@ class TextSearch:
         texts: list of str.
         constraints: `kformer.text.text_constraints.TextConstraints` of these texts.
         options: `SearchOptions`.
-        batch_size, batch_tokens, first_index, progress: as for `Translator.translate`.
+        batch_size, batch_tokens, progress: as for `Translator.translate`.
+        indices: sequence of int, default `None`. The index of each text in the whole input, on
+            which its random numbers depend; `None` for its index here.
 
     Attributes:
         searchers: `Recent`. The compiled searchers of the last options.
@@ -39,8 +42,9 @@ class TextSearch:
         self.searchers = Recent()
 
     def __call__(
-        self, texts, constraints, options, batch_size, batch_tokens, first_index=0, progress=None
+        self, texts, constraints, options, batch_size, batch_tokens, indices=None, progress=None
     ):
+        indices = range(len(texts)) if indices is None else indices
         # One compiled searcher serves all options that have the same `compiled_part`.
         part, model = options.compiled_part, self.model
         searcher = self.searchers.get_or_make(part, lambda: Searcher(model, part, self._fast_ops))
@@ -52,7 +56,7 @@ class TextSearch:
         done = lengths.count(0)
         for batch in batches_by_length(lengths, batch_size, batch_tokens, model.max_length):
             # The random numbers repeat after 2**31 texts: the searches count in int32.
-            numbers = [(first_index + i) % 2**31 for i in batch]
+            numbers = [indices[i] % 2**31 for i in batch]
             limits, row_constraints = None, constraints.rows(batch)
             if row_constraints is not None:
                 limits = constraints.limits(batch, [lengths[i] for i in batch], options)
@@ -71,6 +75,19 @@ class TextSearch:
     def _joins(self):
         size = self.model.target_vocabulary_size
         return word_joins(self.tokenizer.vocabulary("target"), size)
+
+    def with_tokenizer(self, tokenizer):
+        """Returns the search with the tokenizer of other languages, which shares what is compiled.
+
+        Args:
+            tokenizer: `Tokenizer` with the same vocabularies.
+
+        Returns:
+            `TextSearch`.
+        """
+        other = copy.copy(self)
+        other.tokenizer = tokenizer
+        return other
 
     def source_rows(self, texts, options):
         """Returns the source ids of texts, empty for an empty text, and which texts were cut."""

@@ -1,5 +1,6 @@
 """`Translator`: texts in, translations out, on any backend."""
 
+import copy
 import dataclasses
 import pathlib
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ from kformer.translating.search import TextSearch
 from kformer.utils.checks import check_texts, check_whole
 from kformer.utils.types import Path, Progress, Texts
 from kformer_options.search import read_options
+from kformer_options.text_files import check_same_length
+
+# The key of `config` that has, by target language, what is chosen for its search.
+SEARCH_BY_LANGUAGE = "search_by_language"
 
 
 class Translator:
@@ -75,18 +80,24 @@ class Translator:
                 mistakes.append(f"has the {name} {token}, but the model {expected}")
         if mistakes:
             raise ValueError(f"The tokenizer {mistakes[0]}: the model was made for another one.")
-        self.model, self.tokenizer = model, tokenizer
+        self.model = model
         if options is None:
             options = SearchOptions(max_length=max(1, model.max_length - 1))
-        if tokenizer.target_language is not None and tokenizer.target_prefix:
-            # The search must not choose the language.
-            options = dataclasses.replace(options, prefix_ids=tokenizer.target_prefix)
         self.options = options
         self.config = dict(config or {})
         self.dtype = dtype
         self._search = TextSearch(model, tokenizer, dtype)
-        self._alternatives = Alternatives(self._search)
         self._reader = PairReader(model, tokenizer)
+        self._set_tokenizer(tokenizer)
+
+    def _set_tokenizer(self, tokenizer):
+        self.tokenizer = tokenizer
+        if tokenizer.target_language is not None and tokenizer.target_prefix:
+            # The search must not choose the language.
+            self.options = dataclasses.replace(self.options, prefix_ids=tokenizer.target_prefix)
+        self._search = self._search.with_tokenizer(tokenizer)
+        self._alternatives = Alternatives(self._search)
+        self._reader = self._reader.with_tokenizer(tokenizer)
 
     def __repr__(self):
         facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
@@ -116,6 +127,7 @@ class Translator:
             if is_one and arguments.get(name) is not None:
                 arguments[name] = [arguments[name]]
         annotations = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
+        language = {"target_language": arguments.get("target_language")}
         texts = [texts] if is_one else check_texts(texts)
         has_lists = arguments.get("n_best", self.options.n_best) != 1
         has_lists = has_lists or arguments.get("alternatives") is not None
@@ -125,7 +137,7 @@ class Translator:
             )
         results = self.translate(texts, **arguments)
         if any(annotations.values()):
-            results = self.annotated(texts, results, **annotations)
+            results = self.annotated(texts, results, **annotations, **language)
         elif has_lists:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
@@ -141,6 +153,7 @@ class Translator:
         prefixes: Texts | None = None,
         alternatives: int | None = None,
         mbr: int | None = None,
+        target_language: str | Sequence[str | None] | None = None,
         batch_size: int = 64,
         batch_tokens: int | None = 4096,
         first_index: int = 0,
@@ -168,6 +181,8 @@ class Translator:
                 decoding. It returns the sample that is most similar to the others by chrF, and the
                 similarity as its `rank`. It uses the options of sampling and `n_best`, not
                 `beam_size`.
+            target_language: str, or list with a str or `None` for each text, default `None`. Codes
+                among `tokenizer.languages`; `None` for the translator's own language.
             batch_size: int, default 64. The most sentences that are searched at once.
             batch_tokens: int, default 4096. The most source tokens that are searched at once,
                 padding included; `None` for any number. It bounds the memory for long sentences.
@@ -182,25 +197,63 @@ class Translator:
             List of `Translation`, in the order of the texts.
 
         Raises:
-            ValueError: terms, prefix, `max_length` and other options do not fit together.
+            ValueError: terms, prefix, `max_length` and other options do not fit together; or the
+                model has no such language.
         """
         if mbr is not None and alternatives is not None:
             raise ValueError("mbr samples, alternatives are searched for: leave one out.")
-        options = self.search_options(options if mbr is None else {**options, "sampling": True})
+        options = options if mbr is None else {**options, "sampling": True}
         texts = check_texts(texts)
         first_index = check_whole("first_index", first_index, least=0)
         rows = terms, forbidden_terms, prefixes
         constraints = TextConstraints(self.tokenizer, len(texts), *rows, first_index)
-        batching = (batch_size, batch_tokens, first_index, progress)
-        if mbr is not None:
-            results = least_risk_translations(
-                self._search, texts, constraints, mbr, options, batching
-            )
-        elif alternatives is not None:
-            results = self._alternatives(texts, constraints, alternatives, options, batching)
-        else:
-            results = self._search(texts, constraints, options, *batching)
+        done = 0
+
+        def advance(count):
+            progress(done + count)
+
+        def translated(translator, chosen):
+            nonlocal done
+            part = [texts[i] for i in chosen], constraints.of(chosen)
+            search = translator.search_options(options)
+            indices = [first_index + i for i in chosen]
+            batching = (batch_size, batch_tokens, indices, progress and advance)
+            if mbr is not None:
+                results = least_risk_translations(translator._search, *part, mbr, search, batching)
+            elif alternatives is not None:
+                results = translator._alternatives(*part, alternatives, search, batching)
+            else:
+                results = translator._search(*part, search, *batching)
+            done += len(chosen)
+            return results
+
+        results = self._by_language(target_language, len(texts), translated)
         return translation.Translations.of(texts, results)
+
+    def _by_language(self, target_language, count, run):
+        """Returns the results for some texts, in their order, computed language by language.
+
+        Args:
+            target_language: as for `translate`.
+            count: int. The number of texts.
+            run: function of the translator of a language, and of the indices of its texts, to a
+                list of their results.
+        """
+        if target_language is None:
+            return run(self, range(count))
+        if isinstance(target_language, str):
+            return run(self.for_languages(target=target_language), range(count))
+        languages = list(target_language)
+        check_same_length("the texts", count, "target_language", len(languages))
+        groups = {}
+        for i, code in enumerate(languages):
+            groups.setdefault(code, []).append(i)
+        translators = {code: self.for_languages(target=code) for code in groups}
+        results = [None] * count
+        for code, indices in groups.items():
+            for i, result in zip(indices, run(translators[code], indices), strict=True):
+                results[i] = result
+        return results
 
     def document(
         self,
@@ -365,7 +418,16 @@ class Translator:
             labels = self.tokenizer.tokenize(target, side="target", special_tokens=True)
         return self._reader.attention(source, labels, self.options)
 
-    def annotated(self, texts, results, *, alignment=False, confidence=False, batch_size=32):
+    def annotated(
+        self,
+        texts,
+        results,
+        *,
+        alignment=False,
+        confidence=False,
+        target_language=None,
+        batch_size=32,
+    ):
         """Returns the best translations with their words.
 
         Args:
@@ -373,6 +435,7 @@ class Translator:
             results: list of `Translation` of these texts.
             alignment: bool, default `False`. Whether to align the words.
             confidence: bool, default `False`. Whether to compute the confidence.
+            target_language: as for `translate`.
             batch_size: int, default 32. The pairs that are read at once.
 
         Returns:
@@ -383,9 +446,18 @@ class Translator:
         """
         if alignment:
             self._check_single("asked for alignments")
+        texts, settings = check_texts(texts), {"alignment": alignment, "confidence": confidence}
+
+        def annotated(translator, chosen):
+            rows = [texts[i] for i in chosen], [results[i] for i in chosen]
+            return translator._annotated(*rows, **settings, batch_size=batch_size)
+
+        return self._by_language(target_language, len(texts), annotated)
+
+    def _annotated(self, texts, results, alignment, confidence, batch_size):
         labels = [result.hypotheses[0].ids for result in results]
         targets = [result.text for result in results]
-        pairs = self._reader.pairs(check_texts(texts), targets, labels, self.options)
+        pairs = self._reader.pairs(texts, targets, labels, self.options)
         words = word_alignment.WordPairs(self._reader, pairs)
         alignments = word_confidences = [None] * len(targets)
         if alignment:
@@ -533,7 +605,8 @@ class Translator:
     def for_languages(self, source=None, target=None) -> "Translator":
         """Returns a translator for other languages of a multilingual model.
 
-        Both translators share the model.
+        Both translators share the model. A search that was chosen for the target language, at the
+        end of its training, takes the place of this translator's length penalty and limits.
 
         Args:
             source, target: str, default `None`. Codes among `tokenizer.languages`, such as
@@ -552,7 +625,13 @@ class Translator:
                 "This model's start token is the target language, so it cannot change to "
                 f"{target!r} here: import the checkpoint again with that target language."
             )
-        return Translator(self.model, tokenizer, self.options, self.config, self.dtype)
+        other = copy.copy(self)
+        other.config = dict(self.config)
+        if target is not None:
+            changes = self.config.get(SEARCH_BY_LANGUAGE, {}).get(tokenizer.target_language, {})
+            other.options = dataclasses.replace(self.options, **changes)
+        other._set_tokenizer(tokenizer)
+        return other
 
     def search_options(self, changes):
         """Returns the translator's `SearchOptions` with some fields changed.

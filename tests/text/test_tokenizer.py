@@ -441,6 +441,73 @@ def test_a_tag_in_front_of_a_source_text_becomes_its_id(multilingual, tokenizer)
         assert multilingual.tokenize(text) == tokenizer.tokenize(text)
 
 
+@pytest.fixture(scope="module")
+def trained():
+    """A tokenizer that was trained for two target languages."""
+    return Tokenizer.train(texts=corpus(), vocabulary_size=400, languages=["de", "zh-Hans"])
+
+
+def test_a_trained_tokenizer_has_a_piece_for_each_target_language(trained, tmp_path):
+    assert trained.languages == {"de": 4, "zh-Hans": 5}
+    assert trained.tokens([4, 5]) == [">>de<<", ">>zh-Hans<<"]
+    assert (trained.target_language, trained.source_language) == ("de", None)
+    assert (trained.source_prefix, trained.target_prefix) == ((4,), ())
+    dog, chinese = trained.tokenize("the dog"), trained.for_languages(target="zh-Hans")
+    assert trained.tokenize("the dog", special_tokens=True) == [4, *dog, 3]
+    assert chinese.tokenize("the dog", special_tokens=True) == [5, *dog, 3]
+    assert chinese.tokenize("the dog", "target", special_tokens=True) == [*dog, 3]
+    chinese.save(tmp_path / "tokenizer")
+    loaded = Tokenizer.load(tmp_path / "tokenizer")
+    assert loaded.target_language == "zh-Hans"
+    assert loaded.writes_like(chinese) and not loaded.writes_like(trained)
+
+
+def test_only_the_tags_of_a_trained_tokenizer_are_tags(trained):
+    dog = trained.tokenize("the dog")
+    for tag in (">>zh-Hans<<", b">>zh-Hans<< "):
+        text = tag + (b"the dog" if isinstance(tag, bytes) else "the dog")
+        assert trained.tokenize(text, special_tokens=True) == [5, *dog, 3]
+    for text in (">>Achtung<< Baustelle", ">>zh<< the dog", " >>de<< the dog", ">>de< <"):
+        ids = trained.tokenize(text)
+        assert not {4, 5}.intersection(ids)
+        assert trained.detokenize(ids, side="source") == text.strip()
+    assert trained.tokenize(">>de<< the dog", side="target")[0] != 4
+    second = trained.tokenize(">>zh-Hans<<>>de<<")
+    assert second[0] == 5 and trained.detokenize(second, side="source") == ">>de<<"
+
+
+def test_the_other_direction_of_a_trained_tokenizer(trained):
+    two = Tokenizer.train(
+        texts=corpus(),
+        target_texts=[text[::-1] for text in corpus()],
+        vocabulary_size=400,
+        languages=["de", "en"],
+    )
+    for tokenizer in (trained, two):
+        other = tokenizer.swapped()
+        assert other.languages == tokenizer.languages
+        assert other.vocabulary("source") is tokenizer.vocabulary("target")
+        for code in tokenizer.languages:
+            rows = other.for_languages(target=code).tokenize("the dog", special_tokens=True)
+            dog = tokenizer.tokenize("the dog", side="target", special_tokens=True)
+            assert rows == [tokenizer.languages[code], *dog]
+
+
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ("de", "must be a list of codes, such as .*, not 'de'"),
+        ([1], "must be a list of codes"),
+        (["de", "de"], "The language 'de' occurs twice"),
+        (["a b"], "'a b' must be a code without spaces"),
+        (["x<<"], "'x<<' must be a code without spaces"),
+    ],
+)
+def test_languages_of_a_training_are_codes(languages, message):
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.train(texts=["the dog"], languages=languages)
+
+
 def test_language_errors(multilingual, tokenizer):
     with pytest.raises(
         ValueError, match="The source language 'en' is unknown; choose one of de, fr, zh"

@@ -228,7 +228,10 @@ def edit(folder, change):
             lambda c: c.update(languages={"de": 500}, language_places={"target": ["start"]}),
             "The language id 500 is outside",
         ),
-        (lambda c: c.update(language_tags=1), "'language_tags' must be true or false, not 1"),
+        (
+            lambda c: c.update(language_tags=1),
+            "'language_tags' must be true, false or 'known', not 1",
+        ),
         (
             lambda c: c.update(normalization="nfd"),
             "normalization must be one of .* but 'nfd' was given",

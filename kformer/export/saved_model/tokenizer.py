@@ -78,6 +78,7 @@ class GraphTokenizer(tf.Module):
             self._tags = tf.constant([tag.encode("utf-8") for tag in tags])
             self._tag_ids = tf.constant(list(tags.values()), tf.int32)
             self._unknown_id = tokenizer.unknown_id
+            self._only_known_tags = tokenizer.language_tags == "known"
 
     def tokenize(self, texts, side="source", special_tokens=True):
         vocabulary = self._side(side)
@@ -105,12 +106,12 @@ class GraphTokenizer(tf.Module):
         sizes = tf.strings.length(texts) - tf.strings.length(untagged)
         tags = tf.strings.substr(texts, tf.zeros_like(sizes), sizes)
         equal = tags[:, None] == self._tags[None, :]
-        ids = tf.where(
-            tf.reduce_any(equal, axis=1),
-            tf.gather(self._tag_ids, tf.argmax(equal, axis=1)),
-            self._unknown_id,
-        )
-        has_tag = sizes > 0
+        is_known, has_tag = tf.reduce_any(equal, axis=1), sizes > 0
+        if self._only_known_tags:
+            has_tag &= is_known
+            untagged = tf.where(has_tag, untagged, texts)
+        ids = tf.gather(self._tag_ids, tf.argmax(equal, axis=1))
+        ids = tf.where(is_known, ids, self._unknown_id)
         ids = tf.RaggedTensor.from_row_lengths(ids[has_tag], tf.cast(has_tag, tf.int64))
         return has_tag, ids, untagged
 

@@ -212,6 +212,16 @@ def imported():
     )
 
 
+def test_only_the_tags_of_a_trained_tokenizer_are_tags():
+    texts = ["the dog", "the cat sat on the mat", "die Katze sitzt"] * 20
+    trained = kformer.Tokenizer.train(texts=texts, vocabulary_size=320, languages=["de", "en"])
+    texts = ["the dog", ">>en<<the dog", ">>en<<>>de<< dog", ">>Achtung<< dog", " >>de<<", ">>de<<"]
+    texts += [">>", "", ">>fr<< >>de<<"]
+    for tokenizer in (trained, trained.for_languages(target="en")):
+        expected = tokenizer.tokenize(texts, special_tokens=True)
+        assert GraphTokenizer(tokenizer).tokenize(tf.constant(texts)).to_list() == expected
+
+
 @pytest.mark.heavy
 def test_language_tags_and_foreign_pieces(tmp_path, texts):
     tagged = [b">>fr<< " + text for text in texts[:300]] + [
