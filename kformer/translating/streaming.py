@@ -45,8 +45,9 @@ def open_translator(
 
     Args:
         path: path of a run directory; or `NAME/` or `NAME/VERSION/` of a SavedModel.
-        source_language, target_language: str, default `None`. Codes, for a run of several
-            languages; `None` for the languages that the run has.
+        source_language, target_language: str, default `None`. Codes, for a model of several
+            languages; `None` for the languages that it has. A SavedModel has no choice of source
+            languages.
         ensemble: list of paths, default `None`. Further run directories, whose models translate
             together with the first.
         dtype: str, default `None`. As for `Translator`, of a run.
@@ -59,16 +60,16 @@ def open_translator(
 
     Raises:
         FileNotFoundError: there is no run directory or SavedModel at `path`.
-        ValueError: as `Translator.load` and `SavedModelTranslator`; or a SavedModel is given with
-            languages, an ensemble, a dtype or devices.
+        ValueError: as `Translator.load` and `SavedModelTranslator`; the model has no such language;
+            or a SavedModel is given with a source language, an ensemble, a dtype or devices.
     """
     path = pathlib.Path(path)
     if is_run(path):
         if devices not in (None, 1):
             share_texts(devices)
         return load_run_translator(path, source_language, target_language, ensemble, dtype)
-    options = {"source_language": source_language, "target_language": target_language}
-    options |= {"ensemble": ensemble or None, "dtype": dtype, "devices": devices}
+    options = {"source_language": source_language, "ensemble": ensemble or None}
+    options |= {"dtype": dtype, "devices": devices}
     for name, value in options.items():
         if value is not None:
             raise ValueError(
@@ -77,7 +78,8 @@ def open_translator(
             )
     from kformer.export import SavedModelTranslator
 
-    return SavedModelTranslator(path, trust_models=trust_models)
+    translator = SavedModelTranslator(path, trust_models=trust_models)
+    return translator.for_languages(target=target_language)
 
 
 def load_run_translator(

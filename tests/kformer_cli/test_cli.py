@@ -449,7 +449,11 @@ def bad_exports(bad):
         ),
         (
             ["translate", SAVED_MODEL, "--target-language", "fr"],
-            "only a run takes --target-language",
+            "This model has no choice of languages",
+        ),
+        (
+            ["translate", SAVED_MODEL, "--source-language", "fr"],
+            "only a run takes --source-language",
         ),
         (["translate", SAVED_MODEL, "--dtype", "int8"], "give the run, or export the run again"),
         (["translate", RUN, "--dtype", "int4"], "must be one of float32, bfloat16, int8"),

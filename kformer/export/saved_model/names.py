@@ -6,6 +6,8 @@ from kformer_options.names import named
 
 DEFAULT_SIGNATURE, ALIGNMENT = "serving_default", "alignment"
 CONSTRAINED, PREFIX = "constrained", "prefix"
+# The input of each signature of a model of several target languages: a code for each text.
+TARGET_LANGUAGE = "target_language"
 # Inputs of the signatures in which each text has a value of its own: ranks of string tensors.
 INPUTS = {CONSTRAINED: {"text": 1, "terms": 2}, PREFIX: {"text": 1, "prefix": 1}}
 

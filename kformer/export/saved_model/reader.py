@@ -1,8 +1,12 @@
 """A SavedModel behind the interface of a `Translator`."""
 
+import copy
+
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export.saved_model.folder import find_version, load_module, read_metadata
+from kformer.export.saved_model.names import TARGET_LANGUAGE
+from kformer.text.languages import find_language
 from kformer.translating.translation import Hypothesis, Translation, Translations
 from kformer.utils.checks import check_texts, shown
 from kformer_options.installed import check_extra
@@ -55,9 +59,13 @@ class SavedModelTranslator:
     Attributes:
         path: `pathlib.Path`. The version's folder.
         options: dict. The search options that the model was exported with.
+        languages: list of str. The codes of the target languages; empty for one direction.
+        target_language: str or `None`. The code of the language into which it translates by
+            default.
 
     Call arguments:
         texts: list of str, or one str.
+        target_language: as for `translate`.
         batch_size: int, default 64. The number of texts of similar length in one call of the graph.
 
     Returns:
@@ -84,9 +92,13 @@ class SavedModelTranslator:
         self.path = find_version(path)
         self._module, metadata = open_saved_model(self.path, trust_models=trust_models)
         self.options = metadata["search"]
+        self.languages = metadata.get("languages") or []
+        self.target_language = metadata.get("target_language")
+        self._default_code = ""  # The language that the graph has as its default.
         self._is_warm = warm_up > 0
         for words in range(0, warm_up, 8):  # A word has at least one token.
-            self._run("single", [" ".join(["a"] * words)], 1, {})
+            texts = [" ".join(["a"] * words)]
+            self._run("single", texts, 1, self._language_rows(None, 1))
 
     def _signature(self, name):
         if name not in self._module.signatures:
@@ -103,10 +115,47 @@ class SavedModelTranslator:
         """Whether it has the signature `constrained`, so that `translate` takes `terms`."""
         return "constrained" in self._module.signatures
 
-    def __call__(self, texts, *, batch_size=64):
+    def for_languages(self, source=None, target=None):
+        """Returns a translator into another target language, which shares the loaded graph.
+
+        Args:
+            source: `None`. A SavedModel has no choice of source languages.
+            target: str, default `None`. A code among `languages`; `None` keeps the language.
+
+        Returns:
+            `SavedModelTranslator`.
+
+        Raises:
+            ValueError: the model has no such language, or a source language is given.
+        """
+        if source is not None:
+            raise ValueError(
+                f"The source language of the SavedModel {self.path} is fixed: leave out {source!r}."
+            )
+        other = copy.copy(self)
+        if target is not None:
+            other.target_language = other._default_code = self._language(target)
+        return other
+
+    def _language(self, code):
+        return find_language(
+            {code: code for code in self.languages}, {"target": self.languages}, "target", code
+        )
+
+    def _language_rows(self, target_language, count):
+        """The input that chooses the languages of texts, as a dict; empty for one direction."""
+        is_one = target_language is None or isinstance(target_language, str)
+        codes = [target_language] * count if is_one else list(target_language)
+        check_same_length("the texts", count, TARGET_LANGUAGE, len(codes))
+        known = {code: self._language(code) for code in {*codes} - {None}}
+        codes = [known.get(code, self._default_code) for code in codes]
+        return {TARGET_LANGUAGE: codes} if self.languages else {}
+
+    def __call__(self, texts, *, target_language=None, batch_size=64):
+        arguments = {"target_language": target_language, "batch_size": batch_size}
         if isinstance(texts, str | bytes):
-            return self([texts])[0]
-        return [result.text for result in self.translate(texts, batch_size=batch_size)]
+            return self([texts], **arguments)[0]
+        return [result.text for result in self.translate(texts, **arguments)]
 
     def translate(
         self,
@@ -114,6 +163,7 @@ class SavedModelTranslator:
         *,
         terms=None,
         prefixes=None,
+        target_language=None,
         batch_size=64,
         n_best=1,
         first_index=0,
@@ -128,6 +178,9 @@ class SavedModelTranslator:
                 one form each. The SavedModel must have the signature `constrained`.
             prefixes: list of str, default `None`. How each translation begins; with the signature
                 `prefix`.
+            target_language: str, or list with a str or `None` for each text, default `None`. Codes
+                among `languages`; `None` for the translator's own language. A tag at the beginning
+                of a text, such as `>>de<<`, counts more, if the model was trained with tags.
             batch_size: int, default 64. The number of texts in one call of the graph.
             n_best: int, default 1. Hypotheses per text; at most the number that the model was
                 exported with.
@@ -143,7 +196,8 @@ class SavedModelTranslator:
 
         Raises:
             ValueError: `n_best` is more than the model was exported with, it has no signature for
-                what is asked, or a translation cannot have its terms or its prefix.
+                what is asked, or no such language; or a translation cannot have its terms or its
+                prefix.
             TypeError: `texts` is one text.
         """
         texts = check_texts(texts)
@@ -160,6 +214,7 @@ class SavedModelTranslator:
         else:
             name = "single" if self._is_warm and len(texts) == 1 else "serving_default"
         self._signature(name)  # Also for no text.
+        rows |= self._language_rows(target_language, len(texts))
         texts = [
             text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             for text in texts
