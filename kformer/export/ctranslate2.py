@@ -42,6 +42,10 @@ def export_ctranslate2(translator, path, *, dtype="float32"):
       (`add_source_eos` in `config.json`), as for every tokenizer trained here. `target_prefix`:
       what the caller passes as `target_prefix`, a language or another token that the search of the
       translator begins with.
+    - `languages`, of a model of several: the token of each language. `language_places` says what a
+      caller changes for another one: with `{"source": [], "target": ["source_prefix"]}`, as for
+      every tokenizer trained here, the token of the target language is the first of the source. The
+      engine itself knows no languages.
     - `normalization`: SentencePiece alone gives the pieces that kformer gives, unless this is
       "identity", which takes the kformer tokenizer.
     - `translate_batch`: arguments that make the engine keep kformer's limits: sources are truncated
@@ -91,6 +95,7 @@ def export_ctranslate2(translator, path, *, dtype="float32"):
     pieces = translator.tokenizer.tokens(translator.tokenizer.tokenize(["A man rides."])[0])
     engine.translate_batch([pieces], beam_size=4)[0].hypotheses[0]
     # ['▁Ein', '▁Mann', '▁reitet', '.']
+    # Of a model of several languages: engine.translate_batch([[">>de<<", *pieces]], beam_size=4)
     ```
     """
     path = check_export(path, "ctranslate2", dtype)
@@ -264,6 +269,17 @@ def _set_vocabularies(spec, translator):
     config.add_source_eos = tuple(translator.tokenizer.source_suffix) == (model.end_id,)
 
 
+def _languages(tokenizer, source, target):
+    """What the metadata have of the languages of a model of several, dict."""
+    if not tokenizer.languages:
+        return {}
+    places = tokenizer._language_places
+    has_source = any(place.startswith("source") for place in [*places["source"], *places["target"]])
+    tokens = source if has_source else target
+    languages = {code: tokens[i] for code, i in tokenizer.languages.items()}
+    return {"languages": languages, "language_places": places}
+
+
 def _metadata(translator, dtype, adds_end):
     import ctranslate2
 
@@ -282,6 +298,7 @@ def _metadata(translator, dtype, adds_end):
         "source_prefix": [source[token_id] for token_id in tokenizer.source_prefix],
         "source_suffix": [source[token_id] for token_id in suffix],
         "target_prefix": [target[i] for i in options.prefix_ids],
+        **_languages(tokenizer, source, target),
         "translate_batch": {
             "max_input_length": model.max_length,
             # CTranslate2 counts the end token.

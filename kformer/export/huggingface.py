@@ -36,6 +36,12 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     paper alternates them: the dimensions of the residual stream are permuted accordingly in every
     weight, which changes no result.
 
+    A model of several languages keeps the tags that its texts may begin with, as Marian's have
+    them: `>>de<< A man rides a horse.` Two things differ in that library. It has no default
+    language, so that every text needs its tag. And what stands between `>>` and the next `<<` at
+    the beginning of a text is always a tag, an unknown one in `>>Achtung<< Baustelle`, where
+    kformer reads text. The folder has one search for all languages.
+
     `generation_config.json` has the translator's search, exactly in the mode "huggingface". Of
     kformer's own beam search that library has the width and the exponent, but another length
     penalty (see `kformer.decoding.beam_huggingface`). In neither mode has it a limit relative to
@@ -79,6 +85,7 @@ def export_huggingface(translator, path, *, dtype=None, **options):
     config = _config(model, search, dtype)
     names = {"pad_token": "pad", "unk_token": "unknown", "eos_token": "end"}
     special = {name: tokenizer.special_ids[key] for name, key in names.items()}
+    languages = {"language_tags": tokenizer.language_tags, "target_lang": tokenizer.target_language}
     contents = {
         "config.json": config,
         "generation_config.json": _generation_config(search, model),
@@ -87,6 +94,7 @@ def export_huggingface(translator, path, *, dtype=None, **options):
             "model_max_length": model.max_length,
             "separate_vocabs": not tokenizer.joint,
             **{name: tokenizer.id_to_token(token_id) for name, token_id in special.items()},
+            **(languages if tokenizer.language_tags else {}),
         },
     }
     files = {"vocab.json": "source"} | ({} if tokenizer.joint else {"target_vocab.json": "target"})
@@ -150,8 +158,10 @@ def check_tokenizer(tokenizer):
         ValueError: the message names what it cannot do.
     """
     source_suffix, target_suffix = tokenizer.source_suffix, tokenizer.target_suffix
+    # Texts have their tags in that library.
+    has_tag = tokenizer.language_tags and tokenizer.target_language is not None
     reason = None
-    if tokenizer.source_prefix or tokenizer.target_prefix:
+    if (tokenizer.source_prefix and not has_tag) or tokenizer.target_prefix:
         reason = "puts tokens before the text (such as a language's)"
     elif tokenizer.normalization == "identity":
         reason = "has normalization='identity'"

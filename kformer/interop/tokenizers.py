@@ -77,6 +77,7 @@ def read_tokenizer(folder, config, *, source_language=None, target_language=None
 
 def _read_marian(checkpoint, codes):
     pieces, size = checkpoint.vocabulary("vocab.json"), checkpoint.config.get("vocab_size")
+    settings = checkpoint.settings
     special_ids = checkpoint.special_ids(pieces, "vocab.json")
     words, added_words, hidden = checkpoint.added_words(pieces, normalizes=False)
     pieces = add_tokens(pieces, words)
@@ -84,7 +85,7 @@ def _read_marian(checkpoint, codes):
     languages = {piece[2:-2]: token_id for token_id, piece in tags.items()}
     vocabulary, gaps = piece_list(pieces, size)
     target_vocabulary, target_gaps = None, None
-    if checkpoint.settings.get("separate_vocabs"):
+    if settings.get("separate_vocabs"):
         target_pieces = add_tokens(checkpoint.vocabulary("target_vocab.json"), words)
         for name in ("pad_id", "unknown_id", "end_id"):
             token = pieces[special_ids[name]]
@@ -104,13 +105,15 @@ def _read_marian(checkpoint, codes):
         target_control_ids=None if target_gaps is None else [*target_gaps, *hidden],
         languages=languages,
         language_places=_MARIAN if languages else None,
-        language_tags=bool(languages),
+        language_tags="known" if settings.get("language_tags") == "known" else bool(languages),
         added_words=added_words,
         **special_ids,
     )
+    if "language_tags" in settings and (code := str(settings.get("target_lang"))) in languages:
+        tokenizer = tokenizer.for_languages(target=code)  # kformer exported it with this one.
     for side, code in codes.items():
         # A bilingual model's own two languages may be codes, too: they change nothing.
-        if code == checkpoint.settings.get(f"{side}_lang") and code not in languages:
+        if code == settings.get(f"{side}_lang") and code not in languages:
             codes = {**codes, side: None}
     _refuse_languages({**codes, "target": None}, "A Marian model is not told its source language")
     if not languages:

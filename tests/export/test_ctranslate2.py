@@ -11,6 +11,8 @@ import pytest
 import kformer
 from kformer.decoding import Searcher, SearchOptions
 from kformer.export.ctranslate2 import export_ctranslate2
+from kformer.interop import load_checkpoint
+from kformer.translating.translator import SEARCH_BY_LANGUAGE
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -373,6 +375,63 @@ def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_
     assert json.loads((path / "kformer.json").read_text("utf-8"))["target_prefix"] == [
         tokenizer.id_to_token(7)
     ]
+
+
+@pytest.mark.parametrize("is_joint", [True, pytest.param(False, marks=pytest.mark.any_backend)])
+def test_the_language_is_the_first_token_of_a_source(tiny_transformer, tmp_path, is_joint):
+    """The engine translates into two languages as the run does, and the run comes back whole."""
+    texts = ["the cat sat on the mat", "a dog ran to the hat", "the rat", "a mat"]
+    target = {} if is_joint else {"target_texts": [text.upper() for text in texts]}
+    tokenizer = kformer.Tokenizer.train(
+        texts=texts,
+        vocabulary_size=22,
+        byte_fallback=False,
+        model_type="unigram",
+        languages=["de", "en"],
+        **target,
+    )
+    sizes = {} if is_joint else {"target_vocabulary_size": tokenizer.target_vocabulary_size}
+    model = tiny_transformer(vocabulary_size=tokenizer.vocabulary_size, max_length=32, **sizes)
+    for weight in model.trainable_variables:
+        weight.assign(weight * 3)  # Translations depend on the source.
+    search = {"length_ratio": 0.0, "length_offset": 7}
+    translator = kformer.Translator(
+        model, tokenizer, config={SEARCH_BY_LANGUAGE: {"en": {**search, "length_penalty": 0.9}}}
+    )
+    path = export_ctranslate2(translator, tmp_path / "model")
+    metadata = json.loads((path / "kformer.json").read_text("utf-8"))
+    assert metadata["source_prefix"] == [">>de<<"]
+    assert metadata["languages"] == {"de": ">>de<<", "en": ">>en<<"}
+    assert metadata["language_places"] == {"source": [], "target": ["source_prefix"]}
+    engine = ctranslate2.Translator(str(path))
+    pieces = [tokenizer.tokens(row, "source") for row in tokenizer.tokenize(texts)]
+    found = {}
+    for code, sign in metadata["languages"].items():
+        results = engine.translate_batch(
+            [[sign, *row] for row in pieces],
+            beam_size=3,
+            max_decoding_length=8,
+            min_decoding_length=0,
+            return_end_token=True,
+        )
+        found[code] = [to_ids(path, result.hypotheses[0]) for result in results]
+        expected = translator.translate(
+            texts,
+            target_language=code,
+            **{**ALIKE, **search, "beam_size": 3, "length_penalty": 1.0},
+        )
+        assert found[code] == [result.hypotheses[0].ids for result in expected]
+    assert found["de"] != found["en"]
+    again = load_checkpoint(path)
+    assert again.tokenizer.languages == tokenizer.languages
+    mixed = [">>en<< a mat", ">>Achtung<< a mat", *texts[:2]]
+    codes = ["en", None, "de", "en"]
+    assert again(mixed, target_language=codes) == translator(mixed, target_language=codes)
+    english = load_checkpoint(path, target_language="en")
+    assert english.options == translator.for_languages(target="en").options
+    assert english(texts) == translator(texts, target_language="en")
+    with pytest.raises(ValueError, match="'fr' is unknown; choose one of de, en"):
+        load_checkpoint(path, target_language="fr")
 
 
 @pytest.mark.any_backend

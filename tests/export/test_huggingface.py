@@ -24,7 +24,13 @@ def tokenizers():
     separate = kformer.Tokenizer.train(
         texts=texts, target_texts=texts[::2], vocabulary_size=(400, 380), model_type="unigram"
     )
-    return {"joint": joint, "separate": separate}
+    languages = {"model_type": "unigram", "languages": ["de", "en"]}
+    several = kformer.Tokenizer.train(texts=texts, vocabulary_size=400, **languages)
+    several_separate = kformer.Tokenizer.train(
+        texts=texts, target_texts=texts[::2], vocabulary_size=(400, 380), **languages
+    )
+    tokenizers = {"joint": joint, "separate": separate, "several": several}
+    return {**tokenizers, "several, separate": several_separate}
 
 
 @pytest.fixture
@@ -128,6 +134,51 @@ def test_translations(tmp_path, backend):
         if beams == 1 and backend == "torch":
             back = load_checkpoint(path)
             assert back(texts) == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("several", {"normalize_first": True}),
+        pytest.param("several, separate", {}, marks=pytest.mark.any_backend),
+    ],
+)
+def test_several_languages_are_tags_of_texts(make_translator, tmp_path, name, settings):
+    """The library has the same ids and texts for texts with tags, and the way back has all."""
+    translator = make_translator(name, **settings)
+    for weight in translator.model.trainable_variables:
+        weight.assign(weight * 2)  # Translations depend on the source.
+    greedy = {"beam_size": 1, "mode": "huggingface", "max_length": 20}
+    english = translator.for_languages(target="en")
+    path = english.export(tmp_path / "folder", format="hf", **greedy)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    assert tokenizer.supported_language_codes == ([">>de<<", ">>en<<"] if name == "several" else [])
+    texts = ["the dog", "", " a  man >>de<< rides", "人", "a woman", "the old horse"]
+    codes = ["de", "en", "de", "en", "en", "de"]
+    tagged = [f">>{code}<< {text}" for code, text in zip(codes, texts, strict=True)]
+    inputs = tokenizer(tagged, padding=True, return_tensors="pt")
+    assert inputs["input_ids"].tolist() == _padded(
+        english.tokenizer.tokenize(tagged, special_tokens=True), english.model.pad_id
+    )
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
+    theirs = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+    expected = translator.translate(texts, target_language=codes, **greedy)
+    # An empty text has an empty translation here.
+    filled = [i for i, text in enumerate(texts) if text]
+    assert [theirs[i] for i in filled] == [expected[i].text.strip() for i in filled]
+    assert len({*theirs}) > 2
+    # Only known tags are tags, here and in the model that comes back.
+    assert tokenizer(">>Achtung<< a")["input_ids"][0] == tokenizer.unk_token_id
+    back = load_checkpoint(path)
+    assert back.tokenizer.languages == english.tokenizer.languages
+    assert back.tokenizer.target_language == "en"
+    assert load_checkpoint(path, target_language="de").tokenizer.target_language == "de"
+    texts.append(">>Achtung<< a")
+    for side in ("source", "target"):
+        ids = [each.tokenizer.tokenize(texts, side, True) for each in (back, english)]
+        assert ids[0] == ids[1]
+    assert back(texts) == english(texts, **greedy)
+    assert back(texts, target_language="de") == translator(texts, **greedy)
 
 
 def _padded(rows, pad_id):

@@ -20,6 +20,7 @@ from kformer.interop.toolkits.model import TensorTable, ToolkitModel
 from kformer.layers import sinusoidal_positions
 from kformer.text import Tokenizer
 from kformer.text.languages import some_languages
+from kformer.translating.translator import SEARCH_BY_LANGUAGE
 from kformer.utils.checks import check_choice, check_whole, shown
 from kformer_options.names import named
 from kformer_options.search import read_options
@@ -105,8 +106,14 @@ def read(path, options):
     weights = _Weights(variables, tokens, folder)
     arguments = weights.arguments(config, options)
     remarks = list(tokens.remarks)
+    saved_config = None
     if metadata is not None:
-        tokenizer, search = _read_metadata(folder, metadata, arguments)
+        saved_tokenizer, search, by_language = _read_metadata(folder, metadata, arguments)
+        codes = options.source_language, options.target_language
+        tokenizer = saved_tokenizer.for_languages(*codes)
+        if options.target_language is not None:
+            search |= by_language.get(tokenizer.target_language, {})
+        saved_config = {SEARCH_BY_LANGUAGE: by_language} if by_language else None
     else:
         tokenizer = _tokenizer(tokens, [folder, path] if path.is_dir() else [folder], options)
         forbidden = tuple({tokens.ids["pad"], tokens.ids["start"]} - {tokens.ids["end"]})
@@ -120,11 +127,14 @@ def read(path, options):
     arguments |= {
         f"{name}_id": getattr(tokenizer, f"{name}_id") for name in ("pad", "start", "end")
     }
-    if metadata is not None:  # Another token than the tokenizer's may start.
+    if metadata is not None and tokenizer.start_id == saved_tokenizer.start_id:
+        # Another token than the tokenizer's may start.
         arguments["start_id"] = tokens.find(config.get("decoder_start_token"), 1)
     search["max_length"] = max(1, min(search["max_length"], arguments["max_length"] - 1))
     table = TensorTable(weights.table, variables.num_bytes)
-    return ToolkitModel("CTranslate2", arguments, table, tokenizer, search, tuple(remarks))
+    return ToolkitModel(
+        "CTranslate2", arguments, table, tokenizer, search, tuple(remarks), saved_config
+    )
 
 
 def _folder(path):
@@ -335,7 +345,9 @@ def _tokenizer(tokens, folders, options):
 
 
 def _read_metadata(folder, metadata, arguments):
-    """Tokenizer and search of a folder that kformer wrote; it limits the arguments' length."""
+    """Tokenizer, search, and search by language of a folder that kformer wrote; it limits the
+    arguments' length.
+    """
     try:
         tokenizer = Tokenizer.load(folder / "tokenizer")
     except (KeyError, TypeError, AttributeError) as error:
@@ -345,10 +357,17 @@ def _read_metadata(folder, metadata, arguments):
         raise ValueError(f"{folder / _OWN} has no search: copy the folder again.")
     most = check_whole(f"max_input_length of {folder / _OWN}", batch.get("max_input_length"))
     arguments["max_length"] = min(most, arguments["max_length"])
-    read_options(search, folder / _OWN)  # Raises if one is bad.
-    return tokenizer, {
+    config = metadata.get("config")
+    by_language = config.get(SEARCH_BY_LANGUAGE, {}) if isinstance(config, dict) else {}
+    searches = by_language.values() if isinstance(by_language, dict) else [None]
+    if not all(isinstance(changes, dict) for changes in searches):
+        raise ValueError(f"{folder / _OWN} has a damaged {SEARCH_BY_LANGUAGE}: copy it again.")
+    for changes in ({}, *searches):
+        read_options({**search, **changes}, folder / _OWN)  # Raises if one is bad.
+    search = {
         name: tuple(value) if isinstance(value, list) else value for name, value in search.items()
     }
+    return tokenizer, search, by_language
 
 
 def _argos_prefix(metadata, tokenizer):

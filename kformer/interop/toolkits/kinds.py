@@ -72,7 +72,8 @@ def make_translator(toolkit_model, path, name, dtype, report):
     for remark in toolkit_model.remarks if report is not None else ():
         report(remark)
     origin = {"model_type": toolkit_model.toolkit, "name": name}
-    return Translator(model, toolkit_model.tokenizer, options, {"imported": origin})
+    config = {**(toolkit_model.config or {}), "imported": origin}
+    return Translator(model, toolkit_model.tokenizer, options, config)
 
 
 def refuse_other(path):

@@ -51,6 +51,7 @@ class ToolkitModel(NamedTuple):
         search: dict. Fields of `SearchOptions`: the toolkit's own search.
         remarks: tuple of str, default empty. Sentences for the user, such as that 8-bit weights
             were made float32.
+        config: dict of JSON values, default `None`. What else the configuration of a run has.
     """
 
     toolkit: str
@@ -59,6 +60,7 @@ class ToolkitModel(NamedTuple):
     tokenizer: Tokenizer
     search: dict
     remarks: tuple = ()
+    config: dict | None = None
 
 
 @dataclasses.dataclass(frozen=True)
