@@ -12,6 +12,8 @@ FORMAT_VERSION = 1
 _REMEDY = "prepare the text with kformer.data.prepare"
 CHUNK_PAIRS = 1 << 20
 SIDES = ("source", "target")
+# The languages of a corpus of several directions.
+MIXED = "mixed"
 # A closed list: nothing in a folder chooses how its bytes are read beyond these two.
 ID_TYPES = {"uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
 OFFSET_TYPE = np.dtype("<u8")
@@ -63,7 +65,7 @@ class PreparedCorpus:
         self.folder, meta = folder.path, folder.meta
         for name in _ATTRIBUTES:
             setattr(self, name, meta[name])
-        self._vocabulary = meta["vocabulary"]
+        self._vocabulary, self._languages = meta["vocabulary"], meta["languages"]
         self.joint = meta["joint"]
         self.longer_side = max(self.num_source_tokens, self.num_target_tokens)
         self._ids, self._offsets = {}, {}
@@ -103,13 +105,22 @@ class PreparedCorpus:
             tokenizer: `kformer.Tokenizer`.
 
         Raises:
-            ValueError: the tokenizer has other pieces.
+            ValueError: the tokenizer has other pieces, or is for other languages.
         """
-        pieces = vocabulary_fingerprint(tokenizer)
+        pieces, languages = vocabulary_fingerprint(tokenizer), languages_of(tokenizer)
         if None not in (pieces, self._vocabulary) and pieces != self._vocabulary:
             raise ValueError(
                 f"'{self.folder}' was prepared with another tokenizer than the one given: prepare "
                 "it again with this one."
+            )
+        if self._languages not in (languages, MIXED):
+            names = (
+                " and ".join(filter(None, each)) or "no language"
+                for each in (self._languages, languages)
+            )
+            raise ValueError(
+                "'{}' was prepared for {}, and the tokenizer is for {}: choose by for_languages."
+                "".format(self.folder, *names)
             )
 
     def __len__(self):
@@ -255,6 +266,13 @@ def vocabulary_fingerprint(tokenizer):
     return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()[:32]
 
 
+def languages_of(tokenizer):
+    """Returns the languages that a tokenizer is for: of source and target, `None` where it reads
+    none.
+    """
+    return [getattr(tokenizer, f"{side}_language", None) for side in SIDES]
+
+
 def check_replaceable(path):
     """Checks that a path, a `pathlib.Path`, has nothing, or a prepared corpus and nothing else."""
     if not path.exists():
@@ -288,5 +306,5 @@ def _is_complete(meta):
     return (
         all(type(number) is int and number >= 0 for number in numbers)
         and {meta.get(f"{side}_id_type") for side in SIDES} <= ID_TYPES.keys()
-        and {"joint", "vocabulary"} <= meta.keys()
+        and {"joint", "vocabulary", "languages"} <= meta.keys()
     )

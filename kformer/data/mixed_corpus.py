@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 
-from kformer.data.corpus import SIDES, PreparedCorpus
+from kformer.data.corpus import MIXED, SIDES, PreparedCorpus
 from kformer.utils.checks import check_number, check_whole
 
 # Keeps the random numbers apart from those that order the batches.
@@ -17,7 +17,7 @@ class JoinedCorpus(PreparedCorpus):
     """All pairs of several corpora, one corpus after the other.
 
     Args:
-        corpora: list of `PreparedCorpus`, prepared with the same tokenizer.
+        corpora: list of `PreparedCorpus`, prepared with the same tokenizer, each for its languages.
 
     Raises:
         ValueError: the corpora have different tokenizers.
@@ -33,6 +33,8 @@ class JoinedCorpus(PreparedCorpus):
                         f"'{corpus.folder}' was prepared with another tokenizer than "
                         f"'{first.folder}': prepare both with one."
                     )
+        languages = [corpus._languages for corpus in corpora]
+        self._languages = languages[0] if languages.count(languages[0]) == len(corpora) else MIXED
         self.max_length = max(corpus.max_length for corpus in corpora)
         counts = "num_pairs num_lines num_too_long num_empty num_source_tokens num_target_tokens"
         for name in counts.split():

@@ -18,6 +18,7 @@ from kformer.data.corpus import (
     PreparedCorpus,
     check_replaceable,
     id_type_for,
+    languages_of,
     vocabulary_fingerprint,
 )
 from kformer.data.flat_files import FlatFolderWriter
@@ -233,6 +234,7 @@ class _Writer(FlatFolderWriter):
             "vocabulary_size": self._vocabulary["source"],
             "target_vocabulary_size": self._vocabulary["target"],
             "vocabulary": vocabulary_fingerprint(tokenizer),
+            "languages": languages_of(tokenizer),
             "joint": getattr(tokenizer, "joint", len(set(self._vocabulary.values())) == 1),
         }
         special = {name: int(getattr(tokenizer, name)) for name in ("pad_id", "start_id", "end_id")}

@@ -19,7 +19,8 @@ class TokenAlignments:
 
     Args:
         corpus: `PreparedCorpus`.
-        tokenizer: `kformer.Tokenizer`. The tokenizer that the corpus was prepared with.
+        tokenizer: `kformer.Tokenizer`. The tokenizer that the corpus was prepared with, for any of
+            its languages.
         sources, targets: lists of str. The text that the corpus was prepared from.
         alignments: list with an alignment for each pair of sentences, as `align_words` returns
             them.
@@ -101,6 +102,14 @@ class TokenAlignments:
 def _links(corpus, tokenizer, sources, targets, alignments):
     """Yields for each pair of the corpus its aligned tokens, uint16 array `[n, 2]`."""
     find = [TokenWords(tokenizer.vocabulary(side)) for side in SIDES]
+    # Prefix and suffix may name another language than the tokenizer's, in as many tokens.
+    inner = [
+        slice(len(prefix), -len(suffix) or None)
+        for prefix, suffix in (
+            (tokenizer.source_prefix, tokenizer.source_suffix),
+            (tokenizer.target_prefix, tokenizer.target_suffix),
+        )
+    ]
     pair = 0
     for begin in range(0, len(sources), _CHUNK):
         span = slice(begin, begin + _CHUNK)
@@ -111,8 +120,8 @@ def _links(corpus, tokenizer, sources, targets, alignments):
             # The corpus left pairs out and kept the others in order. Equal ids are kept or left out
             # alike, so the next equal pair is the right one.
             if pair == corpus.num_pairs or not all(
-                np.array_equal(corpus.ids(side, pair), tokens)
-                for side, tokens in zip(SIDES, ids, strict=True)
+                np.array_equal(corpus.ids(side, pair)[part], tokens[part])
+                for side, tokens, part in zip(SIDES, ids, inner, strict=True)
             ):
                 continue
             pair += 1

@@ -1,6 +1,6 @@
 """The quality of translations: BLEU and chrF of a test set, and of a validation set in training."""
 
-from kformer.evaluation.callback import TranslationQuality
+from kformer.evaluation.callback import DirectionQuality, TranslationQuality
 from kformer.evaluation.scores import (
     EvaluationResult,
     bleu_tokenizers,
@@ -10,6 +10,7 @@ from kformer.evaluation.scores import (
 from kformer.evaluation.search_choice import SearchChoice, choose_search, length_limits
 
 __all__ = [
+    "DirectionQuality",
     "EvaluationResult",
     "SearchChoice",
     "TranslationQuality",

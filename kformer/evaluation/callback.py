@@ -1,5 +1,8 @@
 """A callback that translates the validation set during training."""
 
+import pathlib
+from typing import NamedTuple
+
 from kformer.evaluation.scores import evaluate, suitable_tokenizer
 from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.step_counter import StepCounter
@@ -135,3 +138,61 @@ class TranslationQuality(StepCounter):
             self._writer.text("translations", table, self.step)
             self._writer.flush()
         return result
+
+
+class MeanQuality(NamedTuple):
+    """The quality of translations in the mean over several directions.
+
+    Attributes:
+        bleu, chrf: float.
+        results: dict of str to `kformer.evaluation.EvaluationResult`, by the names of directions.
+    """
+
+    bleu: float
+    chrf: float
+    results: dict
+
+
+class DirectionQuality(TranslationQuality):
+    """Measures BLEU and chrF of several directions during training, each by itself.
+
+    The values in the logs, as of `TranslationQuality`, are the means over the directions.
+
+    Args:
+        sets: dict of str to tuple, by the names of the directions, such as "en-de": the tokenizer
+            for that direction, the sources and the references.
+        log_dir: path, default `None`. As for `TranslationQuality`, with a folder for each direction
+            in it.
+        **options: those of `TranslationQuality`.
+
+    Attributes:
+        results: list of tuples (step, `MeanQuality`), one for each measurement.
+
+    Raises:
+        ValueError: as `TranslationQuality`.
+    """
+
+    def __init__(self, sets, *, log_dir=None, **options):
+        super().__init__(*next(iter(sets.values())), **options)
+        self._parts = {}
+        for name, texts in sets.items():
+            folder = None if log_dir is None else pathlib.Path(log_dir) / name
+            self._parts[name] = TranslationQuality(*texts, log_dir=folder, **options)
+
+    def measure(self):
+        """Translates the validation sets with the present weights.
+
+        Returns:
+            `MeanQuality`.
+        """
+        results, model = {}, self.model
+        for name, part in self._parts.items():
+            part.set_model(model)
+            part.step = self.step
+            results[name] = part.measure()
+        means = (
+            sum(getattr(result, measure) for result in results.values()) / len(results)
+            for measure in ("bleu", "chrf")
+        )
+        self.results.append((self.step, quality := MeanQuality(*means, results)))
+        return quality

@@ -583,6 +583,15 @@ class Tokenizer:
                     other._suffixes[side] = (other.end_id, token_id)
         return other
 
+    def for_direction(self, source, target):
+        """Returns the tokenizer for a pair of languages, as `for_languages`; a language that the
+        model does not read, such as that of the source, is left out.
+        """
+        codes = {"source": source, "target": target}
+        return self.for_languages(
+            **{role: code for role, code in codes.items() if self._language_places[role]}
+        )
+
     def _language(self, role):
         """Returns the code of the current language of a role, "source" or "target", or `None`."""
         for place in self._language_places[role][:1]:

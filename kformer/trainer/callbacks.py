@@ -5,11 +5,12 @@ import shutil
 import keras
 import numpy as np
 
-from kformer.evaluation.callback import TranslationQuality
+from kformer.evaluation.callback import DirectionQuality, TranslationQuality
 from kformer.text import Tokenizer
 from kformer.trainer.data import data_of, validation_lines
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
+from kformer.training.callbacks.direction_validation import DirectionValidation
 from kformer.training.callbacks.general_validation import GeneralValidation, StepByStep
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.tensorboard import TensorBoardLog
@@ -62,7 +63,7 @@ class _Divergence(keras.callbacks.Callback):
         )
 
 
-def training_callbacks(path, prepared, best, hosts, folder_of_host, general):
+def training_callbacks(path, prepared, best, hosts, folder_of_host, valid, general):
     """The callbacks of a training, the checkpoint last.
 
     Args:
@@ -71,6 +72,7 @@ def training_callbacks(path, prepared, best, hosts, folder_of_host, general):
         best: `BestModel`.
         hosts: `Hosts`.
         folder_of_host: `pathlib.Path`. A folder for what this host writes if it is not the first.
+        valid: list with the batches of each validation set.
         general: the batches of the general validation set, or `None`.
 
     Returns:
@@ -97,10 +99,22 @@ def training_callbacks(path, prepared, best, hosts, folder_of_host, general):
         callbacks.insert(0, log)
     if general is not None:
         callbacks.insert(0, GeneralValidation(general, options.general_share))
-    measures = options.quality_every or (options.log_dir and options.valid_source)
+    names = ["-".join(text.direction or ()) for text in prepared.validation]
+    if len(names) > 1:
+        datasets = dict(zip(names, valid, strict=True))
+        callbacks.insert(0, DirectionValidation(datasets, every=options.valid_every))
+    measures = options.quality_every or (options.log_dir and prepared.validation)
     if options.select == "bleu" or measures:
-        texts = Tokenizer.load(path / "tokenizer"), *validation_lines(options)
+        tokenizer = Tokenizer.load(path / "tokenizer")
         intervals = {"every": options.quality_every, "epochs": options.valid_every}
-        quality = TranslationQuality(*texts, **intervals, log_dir=log_dir, resume_from=state)
+        settings = {**intervals, "log_dir": log_dir, "resume_from": state}
+        sets = {
+            name: (text.tokenizer(tokenizer), *validation_lines(text))
+            for name, text in zip(names, prepared.validation, strict=True)
+        }
+        if len(names) > 1:
+            quality = DirectionQuality(sets, **settings)
+        else:
+            quality = TranslationQuality(*sets[names[0]], **settings)
         callbacks.insert(0, quality)
     return history, callbacks

@@ -1,6 +1,9 @@
 """Checks, counts and prepares the text of a training, and makes batches of it."""
 
+import itertools
 import pathlib
+
+import numpy as np
 
 from kformer.data import MixedCorpus, ParallelDataset, SoftTargets, TokenAlignments, align_words
 from kformer.data.corpus import SIDES, PreparedCorpus
@@ -8,7 +11,7 @@ from kformer.data.preparation import prepare_cached, prepared_name
 from kformer.data.word_alignment import pharaoh, read_pharaoh
 from kformer.distillation.soft_targets import soft_targets
 from kformer.saving.run_directory import load_run
-from kformer.trainer.lines import is_as_it_is, lines_of
+from kformer.trainer.lines import Text, is_as_it_is, lines_of, validation_sets
 from kformer.utils.backend import devices_in_use
 from kformer.utils.files import replacing
 from kformer.utils.lines import read_lines
@@ -45,11 +48,12 @@ def count_pairs(options, path=None):
         ValueError: a file is empty, the two sides differ in length, or text in one language is not
             UTF-8.
     """
-    for names in TEXTS:  # That which it trains on comes last.
-        count = None
-        paths = [getattr(options, name) for name in names]
-        if paths[0] is None or (names == TEXTS[-1] and not is_as_it_is(options, path)):
-            continue
+    texts = [[getattr(options, name) for name in names] for names in TEXTS[:2]]  # General text.
+    texts = [paths for paths in texts if None not in paths]
+    texts += [[text.source, text.target] for text in validation_sets(options, path)]
+    is_counted = is_as_it_is(options, path)
+    texts += [[options.train_source, options.train_target]] if is_counted else []
+    for paths in texts:
         for text, side in zip(paths, SIDES, strict=True):
             check_readable(text, side)
             check_rereadable(text, side)
@@ -62,19 +66,19 @@ def count_pairs(options, path=None):
         if text is not None:
             check_rereadable(text, "monolingual text")
             read_lines(text, "monolingual")  # Now, and not after the teachers' trainings.
-    return count
+    return count if is_counted else None
 
 
-def validation_lines(options):
-    """Returns the source lines and the target lines of the validation set.
+def validation_lines(text):
+    """Returns the source lines and the target lines of a validation set.
 
     Args:
-        options: `TrainOptions`.
+        text: `Text`.
 
     Returns:
         List of two lists of str.
     """
-    return [read_lines(path, "validation") for path in (options.valid_source, options.valid_target)]
+    return [read_lines(path, "validation") for path in (text.source, text.target)]
 
 
 def load_teachers(path, options, hosts):
@@ -127,17 +131,19 @@ def data_of(train, valid, general):
     The name of the folder of a prepared text is a digest of its content.
 
     Args:
-        train, valid, general: `ParallelDataset` of training, validation and general validation; the
-            last two may be `None`.
+        train: `ParallelDataset` of the training.
+        valid: list of those of the validation.
+        general: that of the general validation, or `None`.
 
     Returns:
         dict.
     """
-    sets = {"corpus": train, "validation": valid, "general_validation": general}
     return {
         "batch_tokens": train.batch_tokens,
         "seed": train.seed,
-        **{name: data and data.corpus.folder.name for name, data in sets.items()},
+        "corpus": train.corpus.folder.name,
+        "validation": " ".join(dataset.corpus.folder.name for dataset in valid) or None,
+        "general_validation": general and general.corpus.folder.name,
     }
 
 
@@ -179,14 +185,20 @@ def check_alignments(options):
         ValueError: the alignments do not fit the training text.
     """
     if options.guided_alignment not in (None, "auto"):
-        read_pharaoh(options.guided_alignment, *_sides(lines_of(None, options, None)))
+        read_pharaoh(options.guided_alignment, *_sides(lines_of(None, options, None).texts))
 
 
-def _sides(lines):
+def _sides(texts):
+    """The lines of both sides of all texts."""
     return [
-        [line for path in paths for line in read_lines(path, side)]
-        for paths, side in zip((lines.sources, lines.targets), SIDES, strict=True)
+        [line for text in texts for line in read_lines(getattr(text, side), side)] for side in SIDES
     ]
+
+
+def lengths_of(corpora):
+    """Returns the tokens of all pairs of corpora, as the arguments of `length_limits`."""
+    source, target = (np.concatenate([each.lengths(side) for each in corpora]) for side in SIDES)
+    return source, target.astype("int64") - 1
 
 
 class TextOfTraining:
@@ -207,16 +219,19 @@ class TextOfTraining:
     """
 
     def __init__(self, path, options, lines, tokenizer, max_length, reports, hosts):
-        self._path, self._lines, self._tokenizer, self._hosts = path, lines, tokenizer, hosts
+        self._path, self._texts, self._tokenizer, self._hosts = path, lines.texts, tokenizer, hosts
         self._max_length, self._reports = max_length, reports
-        sides, weights = zip(lines.sources, lines.targets, strict=True), [*lines.weights]
-        corpora = [self._prepared("training", *each) for each in sides]
+        weights = [text.weight for text in lines.texts]
+        corpora = [self._prepared("training", text) for text in lines.texts]
         if options.general_source is not None:
-            general = self._prepared("general", options.general_source, options.general_target)
+            general = Text(options.general_source, options.general_target)
+            general = self._prepared("general", general)
             share = options.general_share or default_of("general_share")
             pairs = [weight * c.num_pairs for weight, c in zip(weights, corpora, strict=True)]
             corpora.append(general)
             weights.append(sum(pairs) / general.num_pairs * share / (1 - share))
+        self._corpora = corpora
+        self._has_languages = bool(tokenizer.languages and lines.directions)
         if weights == [1]:
             [self.corpus] = corpora
         else:
@@ -232,8 +247,9 @@ class TextOfTraining:
             counts = [f"{count:,}" for count in self.corpus.counts[: len(corpora) - has_general]]
             self._reports.setting(f"corpora: {' + '.join(counts)} pairs in every epoch")
 
-    def _prepared(self, what, *sides):
-        text, folder = (*sides, self._tokenizer), self._path / "data"
+    def _prepared(self, what, text):
+        text = text.source, text.target, text.tokenizer(self._tokenizer)
+        folder = self._path / "data"
         progress = Progress(what="pairs prepared", name="data", report=self._reports.outcome)
         settings = {"report": self._reports.setting, "progress": progress}
         length, hosts = self._max_length, self._hosts
@@ -244,16 +260,30 @@ class TextOfTraining:
         hosts.check_same({f"{what} text": name})
         return hosts.each(lambda: corpus or PreparedCorpus.load(folder / name))
 
-    def datasets(self, options, teachers):
+    def lengths(self):
+        """Returns the tokens of the training pairs by their target language, or by `None` if the
+        model has one direction: tuples of two int arrays, as of `lengths_of`.
+        """
+        corpora = {}
+        # General text comes last, and is of no language that has a name.
+        for corpus, text in zip(self._corpora, self._texts, strict=False):
+            language = text.target_language if self._has_languages else None
+            corpora.setdefault(language, []).append(corpus)
+        if not self._has_languages:
+            corpora = {None: self._corpora}
+        return {language: lengths_of(each) for language, each in corpora.items()}
+
+    def datasets(self, options, validation, teachers):
         """Makes the datasets for training and validation.
 
         Args:
             options: `TrainOptions`, from `settle_text`.
+            validation: list of `Text`.
             teachers: list of models whose predictions must still be computed.
 
         Returns:
-            Tuple of three `ParallelDataset`, for training, validation and general validation; those
-            without a text are `None`.
+            Tuple of the `ParallelDataset` for training; a list of those for validation, one for
+            each text; and the one for general validation, or `None`.
         """
         settings = {"batch_tokens": options.batch_tokens, "packed": options.packed}
         settings["num_devices"] = devices_in_use()
@@ -273,20 +303,20 @@ class TextOfTraining:
         self._reports.outcome(f"data: {train.summary()}")
         settings |= {"max_shapes": min(max_shapes, _VALIDATION_SHAPES), "shuffle": False}
 
-        def validation(what, split):
-            sides = [getattr(options, f"{split}_{side}") for side in SIDES]
-            if sides[0] is None:
-                return None
-            return ParallelDataset.from_prepared(self._prepared(what, *sides), **settings)
+        def dataset(what, text):
+            return ParallelDataset.from_prepared(self._prepared(what, text), **settings)
 
-        general = validation("general validation", "general_valid")
-        return train, validation("validation", "valid"), general
+        valid, general = [dataset("validation", text) for text in validation], None
+        if options.general_valid_source is not None:
+            text = Text(options.general_valid_source, options.general_valid_target)
+            general = dataset("general validation", text)
+        return train, valid, general
 
     def _alignments(self, options):
         """The aligned tokens of the training text. Its aligned words are kept in the run, so that
         a resumed training has the same.
         """
-        sides = _sides(self._lines)
+        sides = _sides(self._texts)
         # In Pharaoh's format. The name of the prepared text is a digest of its content.
         path = self._path / "data" / f"alignments-{self.corpus.folder.name}.txt"
 
@@ -296,7 +326,7 @@ class TextOfTraining:
             if options.guided_alignment == "auto":
                 count = counted(len(sides[0]), "pair")
                 self._reports.setting(f"alignment: a statistical aligner reads {count} ...")
-                words = align_words(*sides)
+                words = self._aligned_words()
             else:
                 words = read_pharaoh(options.guided_alignment, *sides)
             with replacing(path) as aside:
@@ -308,6 +338,18 @@ class TextOfTraining:
         share = alignments.num_aligned / self.corpus.num_target_tokens
         self._reports.setting(f"alignment: {share:.0%} of the target tokens have a source token")
         return alignments
+
+    def _aligned_words(self):
+        """Aligns the words of each direction by themselves."""
+        words = {}
+        for direction in {text.direction for text in self._texts}:
+            texts = [text for text in self._texts if text.direction == direction]
+            words[direction] = iter(align_words(*_sides(texts)))
+        return [
+            each
+            for text in self._texts
+            for each in itertools.islice(words[text.direction], count_lines(text.source))
+        ]
 
     def _soft_targets(self, options, teachers):
         """The teachers' predictions for the training text, computed once for each training."""

@@ -10,7 +10,8 @@ from kformer.data.preparation import prepare_cached
 from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
 from kformer.text import Tokenizer
-from kformer.trainer.data import count_pairs, validation_lines
+from kformer.trainer.data import count_pairs, lengths_of, validation_lines
+from kformer.trainer.lines import Text, validation_sets
 from kformer.trainer.resume import read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.taught_text import TaughtText
@@ -175,7 +176,8 @@ class PartMaker:
         self._publish(best)
 
     def _bleu(self, run):
-        sources, references = validation_lines(self._options)
+        [valid] = validation_sets(self._options)
+        sources, references = validation_lines(valid)
         translator = Translator.load(run)
         translations = [each.text for each in translator.translate(sources, batch_size=256)]
         return corpus_bleu(translations, references, suitable_tokenizer(references))
@@ -190,11 +192,18 @@ class PartMaker:
         options, folder = self._options, self._folder / "last-1" / "data"
         tokenizer = Tokenizer.load(self._folder / "tokenizer")
         length = read_config(self._folder / "forward-1")["training"]["max_length"]
-        texts = [[getattr(options, f"{split}_{side}") for side in SIDES] for split in _SPLITS]
-        corpora = [prepare_cached(*text, tokenizer, folder, max_length=length) for text in texts]
-        train, valid = map(ParallelDataset.from_prepared, corpora)
+        texts = [
+            Text(*(getattr(options, f"{split}_{side}") for side in SIDES)) for split in _SPLITS
+        ]
+        train, valid = (
+            ParallelDataset.from_prepared(
+                prepare_cached(text.source, text.target, tokenizer, folder, max_length=length)
+            )
+            for text in texts
+        )
         steps = round(epochs * train.steps_per_epoch)
-        settle_search(self._path, options, train, valid, steps, self._report)
+        sets = train, [(texts[1], valid)], lambda: {None: lengths_of([train.corpus])}
+        settle_search(self._path, options, *sets, steps, self._report)
 
     def result(self):
         """The `TrainResult` of the last training, with the path of the run directory."""

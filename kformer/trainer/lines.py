@@ -1,7 +1,9 @@
 """The lines that a training reads: two files as they are, or lines that are made in its run."""
 
+import collections
 import dataclasses
 import functools
+from typing import NamedTuple
 
 from kformer.data import Corpora, clean
 from kformer.data.corpora.job import DESCRIPTION
@@ -11,8 +13,35 @@ from kformer_options.names import named
 from kformer_options.text_files import check_rereadable, count_lines, is_path, is_plain
 from kformer_options.wording import counted
 
+# The key of `config.json` that has the directions of a training of several, such as "en-de".
+DIRECTIONS = "directions"
 # The folder of the cleaned lines within a run directory.
 _CLEANED = ("data", "corpora")
+
+
+class Text(NamedTuple):
+    """Two files of lines.
+
+    Attributes:
+        source, target: str or path.
+        direction: tuple of the two codes of their languages, or `None` if nobody named them.
+        weight: float. How often an epoch has each pair.
+    """
+
+    source: str
+    target: str
+    direction: tuple[str, str] | None = None
+    weight: float = 1
+
+    @property
+    def target_language(self):
+        return self.direction and self.direction[1]
+
+    def tokenizer(self, tokenizer):
+        """Returns the tokenizer of a multilingual model for this direction, any other as it is."""
+        if self.direction is None or not tokenizer.languages:
+            return tokenizer
+        return tokenizer.for_direction(*self.direction)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,18 +49,20 @@ class Lines:
     """The text of a training.
 
     Attributes:
-        sources, targets: lists of paths, of files of lines.
-        weights: list of float. How often an epoch has each pair of two files.
-        num_pairs: int. The lines of all sources, which are counted once.
+        texts: list of `Text`.
     """
 
-    sources: list
-    targets: list
-    weights: list
+    texts: list
 
     @functools.cached_property
     def num_pairs(self):
-        return sum(map(count_lines, self.sources))
+        """The lines of all sources, which are counted once."""
+        return sum(count_lines(text.source) for text in self.texts)
+
+    @property
+    def directions(self):
+        """The directions of all texts, list of tuples; empty if nobody named them."""
+        return list(dict.fromkeys(filter(None, (text.direction for text in self.texts))))
 
 
 def is_as_it_is(options, path=None):
@@ -84,39 +115,58 @@ def _corpora(options):
     return Corpora({"train": {**sides, "languages": languages, "clean": level}})
 
 
-def described(options, path=None):
-    """Returns the options of a training with the validation set of its description of corpora.
+def validation_sets(options, path=None):
+    """Returns the validation sets of a training: the one of its options, or those of its
+    description of corpora.
 
     Args:
         options: `TrainOptions`.
         path: `pathlib.Path` or `None`, default `None`. The run directory, if it may have the
             text already.
 
+    Returns:
+        List of `Text`, one for each direction that has a set.
+
     Raises:
         FileNotFoundError: as `Corpora.load`.
-        ValueError: as `Corpora.load`, the corpora have several directions, or all validation
-            sets are of other directions.
+        ValueError: as `Corpora.load`; all validation sets are of other directions; or an option
+            does not go with several directions.
     """
-    if options.corpora is None or _is_made(path):
-        return options
-    corpora = Corpora.load(options.corpora)
-    if len(corpora.directions) > 1:
-        names = ", ".join(map("-".join, corpora.directions))
-        raise ValueError(
-            f"{options.corpora} has several directions ({names}), and a model is trained for one: "
-            "leave the others out, and both_directions."
+    files = options.valid_source, options.valid_target
+    if options.corpora is None:
+        return [] if options.valid_source is None else [Text(*files)]
+    is_made = _is_made(path)
+    description = path.joinpath(*_CLEANED, DESCRIPTION) if is_made else options.corpora
+    corpora = Corpora.load(description)
+    directions = corpora.directions
+    if len(directions) > 1:
+        several = (
+            f"{options.corpora} has several directions ({', '.join(map('-'.join, directions))})"
         )
-    if options.valid_source is not None or not corpora.validation:
-        return options
-    [direction] = corpora.directions
-    if direction not in corpora.validation:
-        names = ", ".join(map("-".join, corpora.validation))
+        if options.valid_source is not None:
+            raise ValueError(
+                f"{named('valid_source')} is one validation set, but {several}: name a set for "
+                "each there, under validation."
+            )
+        if options.separate_vocabularies:
+            raise ValueError(
+                f"{several}, which share one vocabulary: leave "
+                f"{named('separate_vocabularies')} out."
+            )
+    if options.valid_source is not None:
+        return [Text(*files, directions[0])]
+    texts = [
+        Text(*map(str, paths), direction)
+        for direction, paths in corpora.validation.items()
+        if direction in directions
+    ]
+    if corpora.validation and not texts:
+        sets, names = (", ".join(map("-".join, each)) for each in (corpora.validation, directions))
         raise ValueError(
-            f"{options.corpora} has a validation set for {names}, but corpora for "
-            f"{'-'.join(direction)}: give one for that direction."
+            f"{options.corpora} has a validation set for {sets}, but corpora for {names}: give one "
+            "for that direction."
         )
-    source, target = map(str, corpora.validation[direction])
-    return dataclasses.replace(options, valid_source=source, valid_target=target)
+    return texts
 
 
 def lines_of(path, options, reports):
@@ -129,7 +179,7 @@ def lines_of(path, options, reports):
         reports: `Reports`.
     """
     if is_as_it_is(options, path):
-        return Lines([options.train_source], [options.train_target], [1])
+        return Lines([Text(options.train_source, options.train_target)])
     folder = path.joinpath(*_CLEANED)
     if not _is_made(path):
         corpora = _corpora(options)
@@ -143,9 +193,28 @@ def lines_of(path, options, reports):
             reasons = ", ".join(f"{count:,} by {rule}" for rule, count in rejected.items())
             sentence = f"corpora: {name}: {counts['kept']:,} of {counted(counts['pairs'], 'pair')}"
             reports.setting(f"{sentence}{' left' if reasons else ''}{reasons and f' ({reasons})'}")
-    corpora = Corpora.load(folder / DESCRIPTION).corpora.values()
-    sides = [
-        [str(path) for corpus in corpora for path in corpus.source],
-        [str(path) for corpus in corpora for path in corpus.target],
+    corpora = Corpora.load(folder / DESCRIPTION)
+    texts = []
+    for corpus in corpora.corpora.values():
+        direction = None if options.corpora is None else corpus.languages
+        for files in zip(map(str, corpus.source), map(str, corpus.target), strict=True):
+            texts.append(Text(*files, direction, corpus.weight))
+            if corpus.both_directions:
+                texts.append(Text(*files[::-1], direction[::-1], corpus.weight))
+    return Lines(_at_temperature(texts, corpora.temperature))
+
+
+def _at_temperature(texts, temperature):
+    """Returns texts with the weights of a temperature, with which an epoch has each pair of the
+    largest direction once.
+    """
+    if temperature == 1:
+        return texts
+    counts = collections.Counter()
+    for text in texts:
+        counts[text.direction] += count_lines(text.source)
+    most = max(counts.values())
+    return [
+        text._replace(weight=(counts[text.direction] / most) ** (1 / temperature - 1))
+        for text in texts
     ]
-    return Lines(*sides, [corpus.weight for corpus in corpora])

@@ -1,5 +1,6 @@
 """Prepares a training: settles its options, and makes or loads tokenizer, data and model."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -26,7 +27,7 @@ from kformer.trainer.data import (
     data_of,
     load_teachers,
 )
-from kformer.trainer.lines import described, lines_of
+from kformer.trainer.lines import DIRECTIONS, lines_of, validation_sets
 from kformer.trainer.resume import (
     empty,
     inherited,
@@ -51,8 +52,11 @@ class Prepared(NamedTuple):
     Attributes:
         options: `TrainOptions`, all settled.
         model: `Transformer`, compiled.
-        train, valid, general: `ParallelDataset` of training, validation and general validation; the
-            last two may be `None`.
+        train: `ParallelDataset` of the training.
+        validation: list of `Text`. The validation sets.
+        valid: list of their `ParallelDataset`.
+        general: `ParallelDataset` of the general validation, or `None`.
+        lengths: function that returns the tokens of the training pairs, `TextOfTraining.lengths`.
         state: `TrainingState` of the checkpoint that it goes on from, or `None`.
         total_steps: int. The step at which it ends.
         inherited: dict. Further entries of its `config.json`.
@@ -61,8 +65,10 @@ class Prepared(NamedTuple):
     options: TrainOptions
     model: keras.Model
     train: ParallelDataset
-    valid: ParallelDataset | None
+    validation: list
+    valid: list
     general: ParallelDataset | None
+    lengths: Callable
     state: TrainingState | None
     total_steps: int
     inherited: dict
@@ -84,12 +90,12 @@ def prepare(path, options, resume, reports, hosts):
     def settle():
         config = stored_config(path, resume)
         settled = resume_options(config and config["training"], options, path)
-        settled = described(settled, path)
-        check_options(settled, has_validation=settled.valid_source is not None)
+        validation = validation_sets(settled, path)
+        check_options(settled, has_validation=bool(validation))
         check_updates(settled)
-        return config, settled, count_pairs(settled, path)
+        return config, settled, validation, count_pairs(settled, path)
 
-    config, options, num_pairs = hosts.each(settle)
+    config, options, validation, num_pairs = hosts.each(settle)
     is_new = config is None
     hosts.check_same({f"training in {path}": not is_new, **_comparable(options)})
     if is_new:
@@ -101,7 +107,8 @@ def prepare(path, options, resume, reports, hosts):
     try:
         if is_new:  # Before all else, so that the training can be resumed if it is killed early.
             hosts.first(lambda: write_config(path, options, entries))
-        return _prepared(path, options, entries, num_pairs, is_new, reports, hosts)
+        settled = path, options, validation, entries, num_pairs
+        return _prepared(*settled, is_new, reports, hosts)
     except Exception:
         if is_new and hosts.is_first:
             empty(path)
@@ -113,7 +120,7 @@ def _comparable(options):
     return {named(name): getattr(options, name) for name in TRAINING if name not in PATH_OPTIONS}
 
 
-def _prepared(path, options, entries, num_pairs, is_new, reports, hosts):
+def _prepared(path, options, validation, entries, num_pairs, is_new, reports, hosts):
     """The `Prepared` of a training that begins or is resumed, in the order of its dependences:
     checkpoint or start, teachers, tokenizer, text, model, batches, course.
     """
@@ -144,7 +151,7 @@ def _prepared(path, options, entries, num_pairs, is_new, reports, hosts):
     if state is not None:
         check_same_data({"corpus": text.corpus.folder.name}, state, path)
     facts = {"is_new": options.start_from is None, "resumed": state is not None}
-    facts["is_validated"] = options.valid_source is not None
+    facts["is_validated"] = bool(validation)
     batches = {"is_joint": tokenizer.joint, "max_shapes": default_max_shapes()}
     longer_side = text.corpus.longer_side
     options, reasons = settle_text(options, num_pairs, longer_side, **batches, **facts)
@@ -158,7 +165,11 @@ def _prepared(path, options, entries, num_pairs, is_new, reports, hosts):
         _check_made_for(options.made_for, model, tokenizer)
     if options.guided_alignment:
         entries = {**entries, ALIGNMENT: guided_source(model)}
-    datasets = text.datasets(options, [teacher for teacher, *_ in teachers])
+    if len(lines.directions) > 1 or DIRECTIONS in entries:
+        # A model that is trained further knows those that it began with, too.
+        names = [*entries.get(DIRECTIONS, ()), *map("-".join, lines.directions)]
+        entries = {**entries, DIRECTIONS: list(dict.fromkeys(names))}
+    datasets = text.datasets(options, validation, [teacher for teacher, *_ in teachers])
     del teachers  # Their memory is needed.
     if state is not None:
         check_same_data(data_of(*datasets), state, path)
@@ -179,7 +190,9 @@ def _prepared(path, options, entries, num_pairs, is_new, reports, hosts):
         step = 0 if state is None else state.step
         facts = {"step to begin at": step, "end": total_steps, "model": fingerprint(model)}
         hosts.check_same(_comparable(options) | facts)
-    return Prepared(options, model, *datasets, state, total_steps, entries)
+    train, valid, general = datasets
+    sets = train, validation, valid, general, text.lengths
+    return Prepared(options, model, *sets, state, total_steps, entries)
 
 
 def _checkpoint(path):

@@ -9,9 +9,11 @@ import numpy as np
 
 from kformer.saving import run_directory
 from kformer.saving.run_directory import PATH_OPTIONS, PATHS_FILE, file_name, read_config
+from kformer.trainer.lines import DIRECTIONS
 from kformer.training.callbacks.history import number_in
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
+from kformer.translating.translator import SEARCH_BY_LANGUAGE
 from kformer.utils import files
 from kformer.utils.checksums import check_unedited, with_checksum, without_checksum
 from kformer_options.model_folders import PARTS, training_exists
@@ -100,7 +102,7 @@ def empty(path):
 
 
 def inherited(config):
-    """Returns what a run keeps of the run that it starts from: search options and origin.
+    """Returns what a run keeps of the run that it starts from: search options, origin, directions.
 
     Args:
         config: dict. The config of the other run, or of the run itself where it goes on.
@@ -108,7 +110,7 @@ def inherited(config):
     Returns:
         dict.
     """
-    names = ("search", "search_reason", "imported")
+    names = ("search", SEARCH_BY_LANGUAGE, "search_reason", "imported", DIRECTIONS)
     return {name: config[name] for name in names if name in config}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from kformer.trainer.data import count_pairs
 from kformer.trainer.effort import train_effort
-from kformer.trainer.lines import described
+from kformer.trainer.lines import validation_sets
 from kformer.trainer.resume import PLAN_FILE, remove_training
 from kformer.trainer.training import Reports, TrainResult, train_one
 from kformer.training.callbacks.progress import TrainingProgress
@@ -129,8 +129,8 @@ def train_run(
         scope = distribution(devices or "all", model_parallel or 1).scope()
     with all_hosts.together(), scope:
         if overwrite:
-            settled = described(TrainOptions(**options))
-            check_options(settled, has_validation=settled.valid_source is not None)
+            settled = TrainOptions(**options)
+            check_options(settled, has_validation=bool(validation_sets(settled)))
             count_pairs(settled)
             _check_inputs(path, options)
             all_hosts.first(lambda: remove_training(path))

@@ -1,6 +1,7 @@
 """Chooses the default search of a run at the end of its training."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from kformer.saving import run_directory
 from kformer.saving.model_files import load_model
 from kformer.text import Tokenizer
 from kformer.trainer.data import validation_lines
-from kformer.translating.translator import Translator
+from kformer.translating.translator import SEARCH_BY_LANGUAGE, Translator
 from kformer_options.search import read_options
 
 # The key of `config.json` that has the reason of a chosen search.
@@ -27,19 +28,28 @@ _LEAST_MEASURED = 10
 # takes about as long as four tokens of training. So with this share of the training's tokens they
 # take less than a twentieth of its time.
 _SHARE = 1 / 20 / (3 * 4)
+_SIZES = ("num_pairs", "num_tokens")
+# What is chosen, of the options of a search.
+_CHOSEN = ("length_penalty", "length_ratio", "length_offset")
 
 
-def settle_search(path, options, train, valid, steps, report):
+def settle_search(path, options, train, validation, lengths, steps, report):
     """Chooses the search on the validation set, and writes it to the run's `config.json`.
 
     Where that is not possible, since there is no validation set or the training was too short, a
     new run has the length penalty that `choose_search` begins with. A run that began from another
     keeps the search of that, and so does one that began from a published model.
 
+    A model of several directions has a choice for each target language, made on the validation sets
+    of all directions into it.
+
     Args:
         path: `pathlib.Path` of the run directory, whose training has ended.
         options: `TrainOptions`.
-        train, valid: `ParallelDataset`; `valid` may be `None`.
+        train: `ParallelDataset` of the training.
+        validation: list of tuples: the `Text` of a validation set, and its `ParallelDataset`.
+        lengths: function that returns the tokens of the training pairs by target language, as
+            `TextOfTraining.lengths`.
         steps: int. The steps of the training.
         report: function that takes a sentence.
     """
@@ -47,47 +57,70 @@ def settle_search(path, options, train, valid, steps, report):
         return
     config = run_directory.read_config(path)
     # What an earlier end of this training chose is not where the next choice begins.
-    search = None if REASON in config else config.get("search")
-    base = None if search is None else read_options(search, path)
+    former = {} if REASON in config else config
+    base = read_options(former["search"], path) if former.get("search") is not None else None
     if base is not None and base.mode != "kformer":
-        if valid is not None:
+        if validation:
             report("search: that of the published model from which the training began")
         return
-    count, why = 0, "there is no validation set"
-    if valid is not None:
-        sources, references = validation_lines(options)
-        tokens = train.num_tokens * steps / train.steps_per_epoch * _SHARE
-        affordable = int(tokens * valid.num_pairs / valid.num_tokens)
-        count = min(affordable, len(sources), _MOST_SENTENCES)
-        why = "the training or the validation set is too short to choose one on it"
-    elif base is not None:
+    if base is not None and not validation:
         return
     model = load_model(path / "model.keras", compiled=False)
-    translator = Translator(model, Tokenizer.load(path / "tokenizer"), base)
-    lengths = train.corpus.lengths("source"), train.corpus.lengths("target").astype("int64") - 1
-    if count:
+    translator = Translator(model, Tokenizer.load(path / "tokenizer"), base, former)
+    default = translator.tokenizer.target_language
+    lengths = lengths()
+    tokens = train.num_tokens * steps / train.steps_per_epoch * _SHARE / len(lengths)
+    entries, reasons = {}, []
+    for language, pair in lengths.items():
+        own, name = translator, ""
+        if language is not None:
+            own, name = translator.for_languages(target=language), f"{language}: "
+        sets = [each for each in validation if language in (None, each[0].target_language)]
+        chosen, reason, remark = _choice(own, sets, pair, tokens, base is not None)
+        for sentence in filter(None, (reason, remark)):
+            report(name + sentence)
+        if chosen is None:
+            continue
+        reasons.append(name + reason)
+        if language in (None, default):
+            entries["search"] = dataclasses.asdict(chosen)
+        if language is not None:
+            changes = {name: getattr(chosen, name) for name in _CHOSEN}
+            entries.setdefault(SEARCH_BY_LANGUAGE, {})[language] = changes
+    if entries:
+        run_directory.write_config(path, {**config, **entries, REASON: "; ".join(reasons)})
+
+
+def _choice(translator, validation, lengths, tokens, has_base):
+    """The search of one target language, on as many sentences as some tokens allow.
+
+    Returns:
+        Tuple of the `SearchOptions`, or `None` if those of the translator stay; a sentence with the
+        reason; and one about the lengths of translations, or `None`.
+    """
+    count, why = 0, "there is no validation set"
+    if validation:
+        sides = zip(*(validation_lines(text) for text, _ in validation), strict=True)
+        sources, references = (list(itertools.chain(*lines)) for lines in sides)
+        pairs, size = (sum(getattr(d, name) for _, d in validation) for name in _SIZES)
+        count = min(int(tokens * pairs / size), len(sources), _MOST_SENTENCES)
+        why = "the training or the validation set is too short to choose one on it"
         indices = np.linspace(0, len(sources) - 1, count).round().astype(int)
-        sample = [[lines[i] for i in indices] for lines in (sources, references)]
-    ratio = 1.0
+        sources, references = ([lines[i] for i in indices] for lines in (sources, references))
     if count >= LEAST_SENTENCES:
-        choice = choose_search(translator, *sample, lengths=lengths)
-        chosen, reason, ratio = choice.options, choice.reason, choice.length_ratio
-    elif base is not None:
+        choice = choose_search(translator, sources, references, lengths=lengths)
+        return choice.options, choice.reason, length_remark(choice.length_ratio)
+    if has_base:
         chosen, reason = None, f"search: that of the run from which the training began, since {why}"
     else:
         limits = dict(zip(("length_ratio", "length_offset"), length_limits(*lengths), strict=True))
         chosen = dataclasses.replace(translator.options, length_penalty=MIDDLE_PENALTY, **limits)
+        translator.options = chosen
         reason = (
             f"search: length penalty {MIDDLE_PENALTY:g}, at most {chosen.length_ratio:g} times the "
             f"source's tokens and {chosen.length_offset}, since {why}"
         )
-    report(reason)
-    if chosen is not None:
-        translator.options = chosen
-        entries = {"search": dataclasses.asdict(chosen), REASON: reason}
-        run_directory.write_config(path, {**config, **entries})
-    if _LEAST_MEASURED <= count < LEAST_SENTENCES:
-        translations = translator(sample[0])
-        ratio = length_ratio(translations, sample[1], suitable_tokenizer(sample[1]))
-    if remark := length_remark(ratio):
-        report(remark)
+    ratio = 1.0
+    if count >= _LEAST_MEASURED:
+        ratio = length_ratio(translator(sources), references, suitable_tokenizer(references))
+    return chosen, reason, length_remark(ratio)

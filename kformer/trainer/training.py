@@ -96,8 +96,9 @@ def train_one(path, options, resume, reports, hosts=None):
         state = prepared.state
         is_trained = state is None or history.step > state.step
         if hosts.is_first and (is_trained or REASON not in read_config(path)):
-            datasets = prepared.train, prepared.valid
-            settle_search(path, prepared.options, *datasets, history.step, reports.outcome)
+            validation = list(zip(prepared.validation, prepared.valid, strict=True))
+            sets = prepared.train, validation, prepared.lengths
+            settle_search(path, prepared.options, *sets, history.step, reports.outcome)
         return TrainResult(path, history.step, metrics, best)
 
 
@@ -127,14 +128,14 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
                 "training: each shape of batch is compiled at its first step, which takes a minute "
                 "or more in all; the time left is shown after it"
             )
-    batches, validation, general = prepared.train, prepared.valid, prepared.general
+    batches, valid, general = prepared.train, prepared.valid, prepared.general
     if hosts.count > 1:
         place = hosts.index, hosts.count
         batches = RowsOfHost(batches, *place)
-        validation, general = (
-            dataset and FirstEpoch(dataset, *place) for dataset in (validation, general)
-        )
-    history, callbacks = training_callbacks(path, prepared, best, hosts, folder_of_host, general)
+        valid = [FirstEpoch(dataset, *place) for dataset in valid]
+        general = general and FirstEpoch(general, *place)
+    sets = valid, general
+    history, callbacks = training_callbacks(path, prepared, best, hosts, folder_of_host, *sets)
     checkpoint = callbacks[-1]
     with contextlib.ExitStack() as stack:
         if reports.progress is not None:
@@ -143,6 +144,8 @@ def _fit(path, prepared, folder_of_host, reports, hosts):
         interruption = Interruption(checkpoint, reports.outcome, hosts)
         callbacks.append(stack.enter_context(interruption))
         end = {"epochs": options.epochs, "steps": steps}
+        # Of several directions a callback measures each.
+        validation = valid[0] if len(valid) == 1 else None
         validating = {"validation_data": validation, "validation_freq": options.valid_every}
         settings = {"callbacks": callbacks, "verbose": 0, **end, **validating}
         metrics = fit_from(prepared.model, batches, state, **settings)

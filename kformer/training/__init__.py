@@ -4,6 +4,7 @@ from kformer.models.lora import enable_lora, merge_lora
 from kformer.training.averages import average_checkpoints, average_runs
 from kformer.training.callbacks.best_model import BestModel
 from kformer.training.callbacks.checkpoint import Checkpoint
+from kformer.training.callbacks.direction_validation import DirectionValidation
 from kformer.training.callbacks.general_validation import GeneralValidation
 from kformer.training.callbacks.history import StepHistory
 from kformer.training.callbacks.progress import TrainingProgress
@@ -22,6 +23,7 @@ __all__ = [
     "BestModel",
     "Checkpoint",
     "ContrastiveLoss",
+    "DirectionValidation",
     "GeneralValidation",
     "LatestValue",
     "MaskedAccuracy",

@@ -157,7 +157,8 @@ def trainings(tmp_path, monkeypatch):
         reports = Reports(said.append, said.append, None)
         return train_effort(tmp_path / name, {}, True, reports), said
 
-    def settle_search(path, options, train, valid, steps, report):
+    def settle_search(path, options, train, validation, lengths, steps, report):
+        [(_, valid)] = validation
         trainings.searched = path, options, train.num_pairs, valid.num_pairs, steps
         trainings.steps_per_epoch = train.steps_per_epoch
         report("search: chosen")

@@ -1,17 +1,20 @@
 """Trainings on described corpora: cleaned, weighted, with their validation sets, and resumed."""
 
+import csv
 import gzip
 import os
 import threading
 
 import pytest
 
-from kformer import Tokenizer, Transformer
+from kformer import Tokenizer, Transformer, Translator
 from kformer.saving import latest_checkpoint, save_run
-from kformer.trainer import TrainOptions, train_run
+from kformer.saving.run_directory import read_config
+from kformer.trainer import TrainOptions, search, train_run
 from kformer.training.options import check_options
 from tests.trainer.test_run import QUIET, losses_of, write_pairs
 
+SIDES = ("source", "target")
 SMALL = {
     "model_options": {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 16},
     **{"batch_tokens": 512, "max_shapes": 1, "choose_search": False, "checkpoint_every": 1},
@@ -127,6 +130,86 @@ def test_text_may_be_several_files_compressed_or_pipes_and_is_cleaned_if_asked(f
     assert any("2 of 41 pairs left" in line for line in said), said
 
 
+SEVERAL = """\
+corpora:
+  both: {source: train.source, target: train.target, languages: en-zh, both_directions: true}
+  copies: {source: train.source, target: train.source, languages: en-de, weight: 0.5}
+validation:
+  en-zh: {source: valid.source, target: valid.target}
+  zh-en: {source: valid.target, target: valid.source}
+clean: none
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+def test_a_model_of_several_directions(folder, monkeypatch):
+    monkeypatch.setattr(search, "LEAST_SENTENCES", 4)
+    monkeypatch.setattr(search, "_SHARE", 1e6)
+    (folder / "corpora.yaml").write_text(SEVERAL, encoding="utf-8")
+    said = []
+    options = {**SMALL, "corpora": str(folder / "corpora.yaml"), "choose_search": None}
+    options |= {"guided_alignment": "auto", "select": "bleu", "quality_every": 2}
+    options |= {"cooldown": 0.0, "warmup_steps": 2}
+    quiet = {**QUIET, "report": said.append}
+    train_run(folder / "whole", **options, epochs=2, **quiet)
+    assert any("one vocabulary for all languages, zh, en, de to translate" in line for line in said)
+    assert "corpora: 160 + 160 + 80 pairs in every epoch" in said
+    choices = [line for line in said if ": search: " in line]
+    assert [line.partition(":")[0] for line in choices] == ["zh", "en", "de"]
+    assert "there is no validation set" in choices[2] and "validation sentences" in choices[0]
+    config = read_config(folder / "whole")
+    assert config["directions"] == ["en-zh", "zh-en", "en-de"]
+    chosen = config["search_by_language"]
+    assert list(chosen) == ["zh", "en", "de"]
+    assert chosen["zh"].items() <= config["search"].items()
+    with open(folder / "whole" / "history.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["val_nll"]]
+    assert len(rows) == 2
+    for row in rows:
+        both = [float(row[f"val_{name}_nll"]) for name in ("en-zh", "zh-en")]
+        assert float(row["val_nll"]) == pytest.approx(sum(both) / 2, rel=1e-6)
+        assert row["val_bleu"]
+
+    translator = Translator.load(folder / "whole")
+    assert translator.tokenizer.languages.keys() == {"zh", "en", "de"}
+    assert translator.tokenizer.target_language == "zh"
+    # Each direction has been measured with its own language.
+    lines = [(folder / f"valid.{side}").read_text("utf-8").splitlines() for side in SIDES]
+    english = translator.for_languages(target="en")
+    scores = [sum(english.score(lines[1], lines[0])), sum(translator.score(*lines))]
+    tokens = [
+        sum(map(len, translator.tokenizer.tokenize(side, "target", special_tokens=True)))
+        for side in lines
+    ]
+    best = min(rows, key=lambda row: -float(row["val_bleu"]))
+    for name, score, count in zip(("zh-en", "en-zh"), scores, tokens, strict=True):
+        assert float(best[f"val_{name}_nll"]) == pytest.approx(-score / count, rel=1e-4)
+
+    train_run(folder / "parts", **options, epochs=1, **QUIET)
+    for name in ("train.source", "train.target"):
+        (folder / name).unlink()
+    train_run(folder / "parts", resume=True, epochs=2, **QUIET)
+    assert losses_of(folder / "parts") == losses_of(folder / "whole")
+
+
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+def test_small_directions_are_seen_more_often_at_a_temperature(folder):
+    text = SEVERAL.replace(", weight: 0.5", "").replace(
+        "target: train.source", "target: valid.source"
+    )
+    text = text.replace("copies: {source: train.source", "copies: {source: valid.source")
+    (folder / "corpora.yaml").write_text(f"{text}temperature: 2\n", encoding="utf-8")
+    said = []
+    options = {**SMALL, "corpora": str(folder / "corpora.yaml")}
+    train_run(folder / "run", **options, steps=1, **{**QUIET, "report": said.append})
+    # The shares are those of the roots of the numbers of lines.
+    count = len((folder / "valid.source").read_text("utf-8").splitlines())
+    number = round(count * (161 / count) ** 0.5)
+    assert f"corpora: 160 + 160 + {number} pairs in every epoch" in said
+
+
 def test_mistakes_are_said_before_anything_is_read(folder):
     path = folder / "corpora.yaml"
 
@@ -136,10 +219,11 @@ def test_mistakes_are_said_before_anything_is_read(folder):
             train_run(folder / "run", corpora=str(path), **SMALL, **options, **QUIET)
         assert not (folder / "run" / "config.json").exists()
 
-    refused(
-        "has several directions .en-zh, zh-en.",
-        DESCRIPTION.replace("weight: 0.5", "both_directions: true"),
-    )
+    several = DESCRIPTION.replace("weight: 0.5", "both_directions: true")
+    valid = {f"valid_{side}": folder / f"valid.{side}" for side in ("source", "target")}
+    names = "has several directions .en-zh, zh-en."
+    refused(f"valid_source is one validation set, but .*{names}: name a set", several, **valid)
+    refused(f"{names}, which share one vocabulary", several, separate_vocabularies=True)
     refused(
         "has a validation set for zh-en, but corpora for en-zh",
         DESCRIPTION.replace("  en-zh: {source: valid", "  zh-en: {source: valid"),

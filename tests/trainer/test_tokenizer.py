@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from kformer.text.sentencepiece_training import VocabularySizeError
-from kformer.trainer.lines import Lines
+from kformer.trainer.lines import Lines, Text
 from kformer.trainer.tokenizer import train_tokenizer
 from kformer.training.options import TrainOptions
 
@@ -23,7 +23,7 @@ def test_a_corpus_with_fewer_pieces_gets_the_largest_vocabulary_that_it_has(
         paths.append(tmp_path / name)
         paths[-1].write_text((line + "\n") * 5, encoding="utf-8")
     options = TrainOptions(separate_vocabularies=separate)
-    text = Lines([str(paths[0])], [str(paths[1])], [1])
+    text = Lines([Text(*map(str, paths))])
     said = []
     tokenizer = train_tokenizer(options, text, said.append)
     assert (
