@@ -23,7 +23,9 @@ def export_marian(translator, path, *, dtype="float32", **options):
     The folder has `model.npz`, the vocabulary (`vocab.spm`; or `vocab.yml`, `source.spm` and
     `target.spm` where the ids are not SentencePiece's own) and `decoder.yml` with the search. Only
     a model as Marian has them fits, such as one that was imported from it: fixed positions of
-    tensor2tensor's layout, an epsilon of 1e-6, and a start token whose vector is zero.
+    tensor2tensor's layout, an epsilon of 1e-6, and a start token whose vector is zero. In an
+    imported model of several languages their tags are tokens of the vocabulary, and the first of a
+    source, as Marian reads them; there is no default language.
 
     Args:
         translator: `kformer.Translator`.
@@ -121,11 +123,13 @@ def _check_tokenizer(tokenizer, model):
             size -= 1
         sizes.append(size)
     names = [side.pieces[i] for side in sides for i in (tokenizer.end_id, tokenizer.unknown_id)]
-    if names != ["</s>", "<unk>"] * 2 or tokenizer.normalization == "identity":
+    # Rows behind the padding token, such as of languages that were added, would be lost.
+    has_more = any(len(side) > max(model.pad_id, model.start_id) + 1 for side in sides)
+    if names != ["</s>", "<unk>"] * 2 or tokenizer.normalization == "identity" or has_more:
         raise ValueError(
-            "Marian has no padding token and no start token, and calls those of end and unknown "
-            "</s> and <unk>: only a tokenizer as Marian has them can be exported to it, such as "
-            "one that was imported."
+            "Marian has no padding token and no start token, which must be the last here, and "
+            "calls those of end and unknown </s> and <unk>: only a tokenizer as Marian has them "
+            "can be exported to it, such as one that was imported; export others to ctranslate2."
         )
     return [max(sizes)] * 2 if model.get_config()["share_embeddings"] else sizes
 

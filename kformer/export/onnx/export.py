@@ -47,7 +47,9 @@ def export_onnx(translator, path, *, dtype="float32", **options):
       `present_key_i` and `present_value_i` `[B, N, P + T, H]`; with an SSRU `past_state_i` and
       `present_state_i` float32 `[B, D]` in their place, and `past_length` and `present_length`,
       int64 scalars, for P and P + T;
-    - `tokenizer/`: the folder that `kformer.Tokenizer.load` reads;
+    - `tokenizer/`: the folder that `kformer.Tokenizer.load` reads. `tokenizer/tokenizer.json` has
+      the ids around a source (`prefix` and `suffix`), and of a model of several languages the id of
+      each (`languages`), which is the first of `source_ids` for a tokenizer trained here;
     - `kformer.json`: format version, special ids, names, types and shapes of inputs and outputs in
       their order, sizes, the default search options, the maximum number of tokens of a source.
 

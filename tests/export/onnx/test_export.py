@@ -275,6 +275,27 @@ def test_greedy_ids_equal_the_searchers(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_language_is_the_first_id_of_a_source(tiny_transformer, tmp_path):
+    texts = ["half past four", "a quarter to ten", "noon"]
+    settings = {"byte_fallback": False, "model_type": "unigram", "languages": ["de", "en"]}
+    tokenizer = kformer.Tokenizer.train(texts=texts, vocabulary_size=22, **settings)
+    model = tiny_transformer(vocabulary_size=tokenizer.vocabulary_size, max_length=32)
+    options = kformer.decoding.SearchOptions(beam_size=1, max_length=9)
+    translator = kformer.Translator(model, tokenizer, options)
+    folder = onnx_export.export_onnx(translator, tmp_path / "out")
+    saved = json.loads((folder / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8"))
+    exported, encoded = OnnxModel(folder), []
+    for code, number in saved["languages"].items():
+        rows = [[number, *row, tokenizer.end_id] for row in tokenizer.tokenize(texts)]
+        ids = np.array([row + [tokenizer.pad_id] * (24 - len(row)) for row in rows])
+        found = tokenizer.detokenize(exported.greedy(ids, steps=9))
+        assert found == translator(texts, target_language=code)
+        assert rows == tokenizer.for_languages(target=code).tokenize(texts, special_tokens=True)
+        encoded.append(exported.encode(ids)["encoded"])
+    assert np.abs(encoded[0] - encoded[1]).max() > 0.1
+
+
+@pytest.mark.any_backend
 def test_metadata_names_what_the_graphs_have(make_translator, tmp_path, tokenizer):
     translator = make_translator()
     translator.config["trained"] = "by hand"

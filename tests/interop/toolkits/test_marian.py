@@ -271,6 +271,15 @@ def test_language_tags_are_languages(copy):
     assert translator.tokenizer.tokenize(["A"], special_tokens=True)[0][0] == token_id
     with pytest.raises(ValueError, match="deu"):
         load_checkpoint(copy, target_language="xyz")
+    # They go along to Marian as tokens of its vocabulary.
+    folder = translator.export(copy.parent / "marian", "marian")
+    assert f'">>deu<<": {token_id}\n' in (folder / "vocab.yml").read_text(encoding="utf-8")
+    again, texts = load_checkpoint(folder), lines("marian-opusmt", "source.txt")[:2]
+    assert again(texts, target_language="deu") == translator(texts)
+    tagged = [f">>deu<< {text}" for text in texts]
+    assert again.tokenizer.tokenize(tagged, special_tokens=True) == translator.tokenizer.tokenize(
+        texts, special_tokens=True
+    )
 
 
 @pytest.mark.any_backend
@@ -345,6 +354,19 @@ def test_what_marian_cannot_be_is_not_exported_to_it(tmp_path, opusmt):
     translator.model.set_weights(weights)
     with pytest.raises(ValueError, match="start token's vector is not zero"):
         translator.export(tmp_path / "marian", "marian")
+    # A language that was added has a row behind the padding token's.
+    tokenizer = opusmt.tokenizer
+    special = {f"{name}_id": i for name, i in tokenizer.special_ids.items()}
+    more = Tokenizer.from_sentencepiece(
+        *(tokenizer.sentencepiece_model(side) for side in ("source", "target")),
+        vocabulary=[*tokenizer.vocabulary().pieces, ">>fra<<"],
+        **special,
+    )
+    config = {**opusmt.model.get_config(), "vocabulary_size": more.vocabulary_size}
+    model = kformer.Transformer.from_config(config)
+    model.set_weights([0 * weight for weight in model.get_weights()])
+    with pytest.raises(ValueError, match="must be the last here.*export others to ctranslate2"):
+        kformer.Translator(model, more).export(tmp_path / "marian", "marian")
     model = opusmt.model.copy_with({"position_encoding": "sinusoidal"})
     with pytest.raises(ValueError, match="position_encoding='sinusoidal', but Marian has"):
         kformer.Translator(model, opusmt.tokenizer).export(tmp_path / "marian", "marian")
