@@ -222,15 +222,19 @@ def _open_translator(model, options):
 
 @with_options(
     {**SEARCH, **_TRANSLATOR},
-    first="source reference tokenize output as_json beam_size length_penalty batch_size backend",
+    first="source reference corpora tokenize output as_json beam_size length_penalty batch_size "
+    "backend",
     batch_size=64,
 )
 def evaluate(
     model: Model,
-    source: pathlib.Path = option("Text to translate.", required=True, metavar="FILE"),
+    source: pathlib.Path | None = option("Text to translate.", metavar="FILE"),
     reference: list[pathlib.Path] = option(
-        "Its translation by people. Give the option again for further references.",
-        required=True,
+        "Its translation by people. Give the option again for further references.", metavar="FILE"
+    ),
+    corpora: pathlib.Path | None = option(
+        "In place of both: a description of corpora (YAML), whose validation sets are translated, "
+        "a row for each direction.",
         metavar="FILE",
     ),
     tokenize: str | None = option(
@@ -247,25 +251,38 @@ def evaluate(
     """Translate a test set and print sacreBLEU's BLEU and chrF, with the signatures that make them
     comparable.
 
-    Example: [bold]kformer evaluate runs/en-de --source test.en --reference test.de --beam-size
+    Examples: [bold]kformer evaluate runs/en-de --source test.en --reference test.de --beam-size
     5[/bold]
+
+    [bold]kformer evaluate runs/all --corpora tests.yaml[/bold]
     """
+    reference = reference or []
     check_search(options)
+    refuse(
+        corpora is None and (source is None or not reference),
+        "What should be translated? Give --source and --reference, or --corpora.",
+    )
+    if corpora is not None:
+        others = {"--source": source, "--reference": reference, "--output": output}
+        others["--target-language"] = options["target_language"]
+        refuse_beside("--corpora", others, others)
     check_sides([(source, "--source"), *((path, "--reference") for path in reference)])
     check_models(model, options["ensemble"])
     check_output(output, source, *reference)
     with quiet_imports():
-        from kformer.evaluation.scores import evaluate
+        from kformer.evaluation import scores
         from kformer.translating import streaming
-        from kformer.utils.lines import read_lines
         from kformer.utils.progress import Progress
-    sources = read_lines(source, "source")
-    references = [read_lines(path, "reference") for path in reference]
+    sets = _test_sets(source, reference, corpora)
     translator = _open_translator(model, options)
-    search = streaming.search_options(translator, **set_options(options, SEARCH))
-    settings = {"tokenize": tokenize, "lowercase": lowercase, "batch_size": options["batch_size"]}
+    settings = streaming.search_options(translator, **set_options(options, SEARCH))
+    settings |= {"tokenize": tokenize, "lowercase": lowercase, "batch_size": options["batch_size"]}
+    if corpora is not None:
+        _print_directions(scores.evaluate_directions(translator, sets, **settings), as_json)
+        return
+    [(sources, references)] = sets.values()
     with Progress(len(sources)) as progress:
-        result = evaluate(translator, sources, references, progress=progress, **settings, **search)
+        result = scores.evaluate(translator, sources, references, progress=progress, **settings)
     streaming.warn_truncated([i + 1 for i in result.truncated])
     if result.length_remark:
         print(f"warning: {result.length_remark}", file=sys.stderr)
@@ -278,6 +295,49 @@ def evaluate(
     details = result.bleu_details.partition("=")[2].strip().partition(" ")[2]
     print(f"BLEU  {result.bleu:.2f}   {details}   {result.bleu_signature}")
     print(f"chrF  {result.chrf:.2f}   {result.chrf_signature}")
+
+
+def _test_sets(source, reference, corpora):
+    """The lines of the test sets by direction: tuples of sources, and of references."""
+    from kformer.data.corpora.description import load_validation
+    from kformer.utils.lines import read_lines
+
+    if corpora is None:
+        references = [read_lines(path, "reference") for path in reference]
+        return {None: (read_lines(source, "source"), references)}
+    paths = load_validation(corpora)
+    for sides in paths.values():
+        check_sides([(path, "--corpora") for path in sides])
+    return {
+        direction: tuple(read_lines(path, "test set") for path in sides)
+        for direction, sides in paths.items()
+    }
+
+
+def _print_directions(results, as_json):
+    """Prints a row for each direction, and the mean; and warns of what was cut."""
+    from kformer.translating import streaming
+
+    mean = {
+        name: sum(getattr(result, name) for result in results.values()) / len(results)
+        for name in ("bleu", "chrf")
+    }
+    for name, result in results.items():
+        if result.truncated:
+            print(f"{name}:", end=" ", file=sys.stderr)
+        streaming.warn_truncated([i + 1 for i in result.truncated])
+        if result.length_remark:
+            print(f"{name}: warning: {result.length_remark}", file=sys.stderr)
+    if as_json:
+        rows = {name: result.as_dict() for name, result in results.items()}
+        print(json.dumps({"directions": rows, "mean": mean}, ensure_ascii=False))
+        return
+    width = max(9, *map(len, results))
+    print(f"{'direction':{width}}   BLEU   chrF   signatures")
+    for name, result in results.items():
+        signatures = f"{result.bleu_signature}, {result.chrf_signature}"
+        print(f"{name:{width}}  {result.bleu:5.2f}  {result.chrf:5.2f}   {signatures}")
+    print(f"{'mean':{width}}  {mean['bleu']:5.2f}  {mean['chrf']:5.2f}")
 
 
 @with_options({**LANGUAGES, **BATCH, **MACHINE}, batch_size=32)

@@ -5,6 +5,7 @@ from kformer.evaluation.scores import (
     EvaluationResult,
     bleu_tokenizers,
     evaluate,
+    evaluate_directions,
     suitable_tokenizer,
 )
 from kformer.evaluation.search_choice import SearchChoice, choose_search, length_limits
@@ -17,6 +18,7 @@ __all__ = [
     "bleu_tokenizers",
     "choose_search",
     "evaluate",
+    "evaluate_directions",
     "length_limits",
     "suitable_tokenizer",
 ]

@@ -127,6 +127,37 @@ def evaluate(
     )
 
 
+def evaluate_directions(translator, sets, **options) -> dict[str, EvaluationResult]:
+    """Translates a test set of each direction of a model, and compares them with the references.
+
+    Args:
+        translator: as for `evaluate`. A model of one direction, such as one of several that are
+            compared with this one, translates all sets.
+        sets: dict of direction, such as `("en", "de")`, to a tuple of sources and references.
+        **options: those of `evaluate`.
+
+    Returns:
+        Dict of the direction's name, such as `"en-de"`, to its `EvaluationResult`.
+
+    Raises:
+        ValueError: as `evaluate`; there is no set; or the model has no such language.
+
+    Example:
+    ```python
+    translator = kformer.Translator.load("runs/en-de")
+    texts = [open(f"test.{side}").read().splitlines()[:8] for side in ("en", "de")]
+    kformer.evaluation.evaluate_directions(translator, {("en", "de"): texts})["en-de"].bleu
+    ```
+    """
+    if not sets:
+        raise ValueError("There is nothing to evaluate: give a test set for a direction at least.")
+    translators = {direction: translator.for_direction(*direction) for direction in sets}
+    return {
+        "-".join(direction): evaluate(translators[direction], *texts, **options)
+        for direction, texts in sets.items()
+    }
+
+
 def length_ratio(hypotheses, references, tokenize="13a"):
     """Returns the words of translations for each word of the references, a float.
 

@@ -587,9 +587,9 @@ class Tokenizer:
         """Returns the tokenizer for a pair of languages, as `for_languages`; a language that the
         model does not read, such as that of the source, is left out.
         """
-        codes = {"source": source, "target": target}
+        places = self._language_places
         return self.for_languages(
-            **{role: code for role, code in codes.items() if self._language_places[role]}
+            source if places["source"] else None, target if places["target"] else None
         )
 
     def _language(self, role):

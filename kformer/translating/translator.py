@@ -619,7 +619,16 @@ class Translator:
             ValueError: a code is unknown; or the model's start token is its target language, which
                 is chosen when a checkpoint is imported.
         """
-        tokenizer = self.tokenizer.for_languages(source=source, target=target)
+        return self._with_tokenizer(self.tokenizer.for_languages(source=source, target=target))
+
+    def for_direction(self, source: str, target: str) -> "Translator":
+        """Returns a translator for a pair of languages, as `for_languages`; a language that the
+        model does not read, such as that of the source, is left out.
+        """
+        return self._with_tokenizer(self.tokenizer.for_direction(source, target))
+
+    def _with_tokenizer(self, tokenizer):
+        target = tokenizer.target_language
         if tokenizer.start_id != self.model.start_id:
             raise ValueError(
                 "This model's start token is the target language, so it cannot change to "
@@ -627,8 +636,8 @@ class Translator:
             )
         other = copy.copy(self)
         other.config = dict(self.config)
-        if target is not None:
-            changes = self.config.get(SEARCH_BY_LANGUAGE, {}).get(tokenizer.target_language, {})
+        if target != self.tokenizer.target_language:
+            changes = self.config.get(SEARCH_BY_LANGUAGE, {}).get(target, {})
             other.options = dataclasses.replace(self.options, **changes)
         other._set_tokenizer(tokenizer)
         return other

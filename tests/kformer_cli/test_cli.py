@@ -692,6 +692,44 @@ def test_evaluate_prints_two_lines(kformer_main, monkeypatch, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_evaluate_prints_a_row_for_each_direction_and_the_mean(kformer_main, tmp_path):
+    pairs = kformer.examples.generate_pairs(8, seed=3, split="test", categories="time")
+    for name, lines in (("en", [p.source for p in pairs]), ("zh", [p.target for p in pairs])):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    path = tmp_path / "tests.yaml"
+    path.write_text(
+        "validation:\n  en-zh: {source: en, target: zh}\n  en-en: {source: en, target: en}\n"
+    )
+    code, _, err = kformer_main("evaluate", RUN, "--corpora", path)
+    assert code == 1 and "must be two languages, but both are en" in err
+    path.write_text(path.read_text().replace("en-en", "en-de"))
+    code, out, err = kformer_main("evaluate", RUN, "--corpora", path)
+    assert code == 0, err
+    head, *rows, mean = out.decode().splitlines()
+    assert head.split() == ["direction", "BLEU", "chrF", "signatures"]
+    assert [row.split()[0] for row in rows] == ["en-zh", "en-de"]
+    assert "tok:zh" in rows[0] and "tok:13a" in rows[1]
+    for column in (1, 2):
+        values = [float(row.split()[column]) for row in rows]
+        assert float(mean.split()[column]) == pytest.approx(sum(values) / 2, abs=0.01)
+    code, out, _ = kformer_main("evaluate", RUN, "--corpora", path, "--json")
+    found = json.loads(out)
+    assert f"{found['directions']['en-zh']['bleu']:.2f}" == rows[0].split()[1]
+    assert found["mean"]["bleu"] > 0
+    for more, sentence in (
+        (["--source", tmp_path / "en"], "--corpora is not for --source: leave one out."),
+        (["--output", tmp_path / "out"], "--corpora is not for --output"),
+    ):
+        code, _, err = kformer_main("evaluate", RUN, "--corpora", path, *more)
+        assert code == 2 and sentence in err
+    code, _, err = kformer_main("evaluate", RUN, "--source", tmp_path / "en")
+    assert code == 2 and "Give --source and --reference, or --corpora." in err
+    path.write_text("clean: none\n")
+    code, _, err = kformer_main("evaluate", RUN, "--corpora", path)
+    assert code == 1 and "has no validation sets" in err
+
+
+@pytest.mark.any_backend
 def test_lines_that_come_slowly_are_translated_at_once():
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as lines, open(write_end, "wb", buffering=0) as pipe:
@@ -813,7 +851,7 @@ def test_other_formats_and_import_of_an_export(kformer_main, tmp_path, format, o
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "command, number",
-    [("train", 12), ("translate", 11), ("evaluate", 9), ("distill", 9), ("export", 10)],
+    [("train", 12), ("translate", 11), ("evaluate", 10), ("distill", 9), ("export", 10)],
 )
 def test_help_has_what_matters_first_and_help_all_everything(capsys, monkeypatch, command, number):
     monkeypatch.setenv("COLUMNS", "80")

@@ -1,6 +1,7 @@
 """The description of several corpora: where they lie, how often a training sees them, what is
 cleaned."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -156,17 +157,7 @@ class Corpora:
         self.corpora = {
             name: _corpus(name, entry, clean, folder) for name, entry in corpora.items()
         }
-        self.validation = {}
-        for direction, entry in _dict("validation", validation or {}).items():
-            where = f"the validation set {direction!r}"
-            languages = _direction("a direction of validation", direction)
-            _check_keys(_dict(where, entry), ("source", "target"), where)
-            if len(entry) < 2:
-                raise ValueError(f"{where} needs source and target.")
-            self.validation[languages] = tuple(
-                _existing(folder, _paths(f"{side} of {where}", entry[side]), where)[0]
-                for side in ("source", "target")
-            )
+        self.validation = _validation(validation, folder)
         self.temperature = check_number("temperature", temperature, at_least=1)
         weighted = [name for name, corpus in self.corpora.items() if corpus.weight != 1]
         if self.temperature > 1 and weighted:
@@ -191,21 +182,8 @@ class Corpora:
             ImportError: pyyaml, or a package that a file or a rule needs, is not installed.
             ValueError: the file is not YAML, or as for the class.
         """
-        check_extra("A description of corpora", "corpora", ("yaml",))
-        import yaml
-
-        path = pathlib.Path(path)
-        content = read_bytes(path, _MOST_BYTES, remedy="describe the corpora in a short YAML file")
-        try:
-            value = yaml.safe_load(content)
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-            raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-        try:
-            value = _dict("a description", value)
-            _check_keys(value, ("corpora", "validation", "clean", "temperature"), "the description")
-            return cls(**{"corpora": None, **value}, folder=path.parent)
-        except (ValueError, FileNotFoundError) as error:
-            raise type(error)(f"{path}: {error}") from None
+        with _read(path) as value:
+            return cls(**{"corpora": None, **value}, folder=pathlib.Path(path).parent)
 
     @property
     def directions(self):
@@ -244,6 +222,61 @@ class Corpora:
         if self.temperature != 1:
             value["temperature"] = self.temperature
         return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+
+
+def load_validation(path):
+    """Reads the validation sets of a description, which may have nothing else.
+
+    Args:
+        path: path of a YAML file, as of `Corpora.load`.
+
+    Returns:
+        Dict of (source, target) languages to two `pathlib.Path`.
+
+    Raises:
+        FileNotFoundError, ImportError, ValueError: as `Corpora.load`; or there is no set.
+    """
+    with _read(path) as value:
+        sets = _validation(value.get("validation"), pathlib.Path(path).parent)
+        if not sets:
+            raise ValueError("it has no validation sets: name the files of each direction there.")
+        return sets
+
+
+@contextlib.contextmanager
+def _read(path):
+    """Reads a description and checks its keys; names the file in errors about its values."""
+    check_extra("A description of corpora", "corpora", ("yaml",))
+    import yaml
+
+    path = pathlib.Path(path)
+    content = read_bytes(path, _MOST_BYTES, remedy="describe the corpora in a short YAML file")
+    try:
+        value = yaml.safe_load(content)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    try:
+        value = _dict("a description", value)
+        _check_keys(value, ("corpora", "validation", "clean", "temperature"), "the description")
+        yield value
+    except (ValueError, FileNotFoundError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _validation(entries, folder):
+    """The files of validation sets by direction, from a description."""
+    sets = {}
+    for direction, entry in _dict("validation", entries or {}).items():
+        where = f"the validation set {direction!r}"
+        languages = _direction("a direction of validation", direction)
+        _check_keys(_dict(where, entry), ("source", "target"), where)
+        if len(entry) < 2:
+            raise ValueError(f"{where} needs source and target.")
+        sets[languages] = tuple(
+            _existing(folder, _paths(f"{side} of {where}", entry[side]), where)[0]
+            for side in ("source", "target")
+        )
+    return sets
 
 
 def _corpus(name, entry, clean, folder):

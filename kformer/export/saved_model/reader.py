@@ -142,6 +142,10 @@ class SavedModelTranslator:
             {code: code for code in self.languages}, {"target": self.languages}, "target", code
         )
 
+    def for_direction(self, source, target):
+        """Returns a translator for a pair of languages; itself if there is one direction."""
+        return self.for_languages(target=target) if self.languages else self
+
     def _language_rows(self, target_language, count):
         """The input that chooses the languages of texts, as a dict; empty for one direction."""
         is_one = target_language is None or isinstance(target_language, str)
