@@ -42,6 +42,12 @@ def check_documents(options, input, n_best, scores):
         pair is not None and not _PAIR.fullmatch(pair),
         f"--language-pair must be two codes, such as de-en, but {pair!r} was given.",
     )
+    language = options["target_language"]
+    refuse(
+        pair is not None and language not in (None, pair.partition("-")[2]),
+        f"--language-pair {pair} and --target-language {language} name two target languages: leave "
+        "one of the options out.",
+    )
     if not used:
         return
     refuse_beside(named(used[0]), options, _NOT_WITH)

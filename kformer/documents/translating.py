@@ -54,9 +54,10 @@ def translate_document(
         source_language: str, default `None`. The code of the document's language, such as "de", for
             the ends of its sentences; `None` for that of the translator if it has several, else for
             English. Chinese and Japanese need none.
-        target_language: str, default `None`. The code that an HTML page or a PO file is marked
-            with; `None` for that of the translator if it has several. Where it has none, an HTML
-            page says nothing of its language, and a PO file what it said.
+        target_language: str, default `None`. The code of the language to translate into, among
+            those of the translator; `None` for its own. With a translator of one direction an HTML
+            page and a PO file are marked with it, and nothing else; with `None` such a page says
+            nothing of its language, and a PO file what it said.
         progress: function, default `None`. It is called with the number of sentences done.
         **options: as for the translator's `translate`, such as `beam_size`.
 
@@ -64,19 +65,25 @@ def translate_document(
         `DocumentTranslation`.
 
     Raises:
-        ValueError: the format is unknown, or the document is not valid in it.
+        ValueError: the format is unknown, the document is not valid in it, or the translator does
+            not have the target language.
         ImportError: a package of the extra `documents` is not installed.
     """
     format = format_named(format)
     content, write = _decoded(text, format)
-    tokenizer = getattr(translator, "tokenizer", None)
+    # A run's tokenizer knows the languages, and a SavedModel, which has no tokenizer, does itself.
+    tokenizer = getattr(translator, "tokenizer", translator)
+    if target_language is None:
+        target_language = getattr(tokenizer, "target_language", None)
+    elif getattr(tokenizer, "languages", None):
+        translator = translator.for_languages(target=target_language)
     model, done, answers = Model(translator, options), 0, None
     work = translated(
         content,
         format,
         model,
         source_language=source_language or getattr(tokenizer, "source_language", None),
-        target_language=target_language or getattr(tokenizer, "target_language", None),
+        target_language=target_language,
         glossary=glossary,
     )
     while True:

@@ -275,8 +275,8 @@ class Translator:
                 `"lines"`.
             glossary: `kformer.documents.Glossary`, default `None`. Terms and their translations.
             source_language: str, default `None`. The code of the document's language.
-            target_language: str, default `None`. The language code that is written into the
-                document.
+            target_language: str, default `None`. The code of the language to translate into; for a
+                model of one direction, the code that is written into the document.
             **options: those of `translate`, such as `beam_size`.
 
         Returns:

@@ -7,6 +7,7 @@ import pytest
 import kformer
 from kformer.documents import Glossary
 from kformer_cli.main import main
+from tests.two_languages import new_translator
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
 
@@ -68,6 +69,18 @@ def test_a_limit_of_tokens_that_holds_little(translate, beam):
     assert (code, out.count("四点半"), "cut" in err) == (0, 1, False)
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "options", [["--target-language", "fr"], ["--language-pair", "en-fr"]], ids=str
+)
+def test_a_document_into_one_of_several_languages(translate, options, capfd):
+    translator = new_translator()
+    translator.save("run")
+    assert main(["translate", "run", "--document", "page.html", *options]) == 0
+    expected = translator.document(PAGE, "html", target_language="fr")
+    assert capfd.readouterr().out == expected and expected.startswith('<html lang="fr">')
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -79,6 +92,10 @@ def test_a_limit_of_tokens_that_holds_little(translate, beam):
         (["--format", "html"], "--format is for --document"),
         (["--glossary", "absent", "--input", "page.html"], "'absent' does not exist"),
         (["--language-pair", "de", "--split", "--input", "page.html"], "two codes, such as de-en"),
+        (
+            ["--document", "page.html", "--language-pair", "en-de", "--target-language", "fr"],
+            "--language-pair en-de and --target-language fr name two target languages",
+        ),
     ],
 )
 def test_what_is_refused(translate, options, message):

@@ -1,0 +1,29 @@
+"""Documents through a model of several target languages."""
+
+import pytest
+
+from kformer.documents import translate_document
+from tests.two_languages import CODES, new_translator
+
+pytestmark = pytest.mark.any_backend
+
+PAGE = '<html lang="en"><p>half past four</p><p>ten to six</p></html>'
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return new_translator()
+
+
+def test_the_target_language_is_the_one_of_the_translation(translator):
+    pages = {code: translator.document(PAGE, "html", target_language=code) for code in CODES}
+    for code, page in pages.items():
+        first, second = translator(["half past four", "ten to six"], target_language=code)
+        assert page == f'<html lang="{code}"><p>{first}</p><p>{second}</p></html>'
+        assert page == translator.for_languages(target=code).document(PAGE, "html")
+    assert translator.document(PAGE, "html") == pages["de"] != pages["fr"]
+
+
+def test_an_unknown_target_language_is_refused(translator):
+    with pytest.raises(ValueError, match="The target language 'es' is unknown; choose one of de"):
+        translate_document(translator, "noon", target_language="es")
