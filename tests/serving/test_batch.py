@@ -20,6 +20,7 @@ from kformer.translating.streaming import open_translator, translate_lines
 from kformer.utils.progress import Progress
 from kformer_cli.main import main
 from kformer_options.names import command_line_names
+from tests import two_languages
 from tests.serving.shared_ray import shared_ray
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -131,6 +132,21 @@ def test_lines(here, translations, tmp_path, ending):
     run(input, output)
     assert output.read_bytes() == content
     assert not list(tmp_path.glob("*.parts"))
+
+
+def test_one_of_several_target_languages(here, tmp_path, capfd):
+    translator = two_languages.new_translator()
+    translator.save(tmp_path / "run")
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{text}\n" for text in two_languages.TEXTS), encoding="utf-8")
+    files = ["--input", str(source), "--output", str(output), "--workers", "1"]
+    for code in (*two_languages.CODES, None):
+        options = [] if code is None else ["--target-language", code]
+        assert main(["translate", str(tmp_path / "run"), *files, *options]) == 0
+        expected = translator(two_languages.TEXTS, target_language=code)
+        assert output.read_text(encoding="utf-8").splitlines() == expected
+    assert main(["translate", str(tmp_path / "run"), *files, "--target-language", "es"]) == 1
+    assert "The target language 'es' is unknown; choose one of de, fr" in capfd.readouterr().err
 
 
 def test_json_lines(here, translations, tmp_path):
