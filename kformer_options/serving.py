@@ -45,7 +45,8 @@ class ServerOptions:
     )
     glossaries: Sequence[str] = option(
         "A file of terms, as of kformer translate --glossary, which clients of "
-        'LibreTranslate\'s protocol name in the field "glossary". Give it again for more.',
+        'LibreTranslate\'s protocol name in the field "glossary". NAME:en-de=FILE is for that '
+        "pair of languages alone. Give it again for more.",
         (),
         group="Documents",
         note="NAME=FILE",

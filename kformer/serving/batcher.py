@@ -54,8 +54,9 @@ class BatchLimits:
 class _Job:
     """The texts of one request on their way through the batches."""
 
-    def __init__(self, signature, texts, joins, max_texts, longest, future):
-        self.signature, self.texts, self.future = signature, texts, future
+    def __init__(self, signature, texts, languages, joins, max_texts, longest, future):
+        self.signature, self.texts, self.languages = signature, texts, languages
+        self.future = future
         self.joins, self.max_texts = joins, max_texts
         self.lengths = [min(estimated_tokens(text), longest) for text in texts]
         # The longest come last, from where they are taken first.
@@ -98,8 +99,9 @@ class Batcher:
     Everything but the computing happens in the event loop.
 
     Args:
-        call: function of a signature's name and a list of bytes to a dict of arrays, one row for
-            each text. It is called on a thread of `executor`.
+        call: function of a signature's name, a list of texts, bytes, and a list of their target
+            languages or `None`, to a dict of arrays, one row for each text. It is called on a
+            thread of `executor`.
         limits: `BatchLimits`.
         executor: executor with a thread for each of `replicas`.
         replicas: int, default 1. Batches computed at the same time.
@@ -123,12 +125,16 @@ class Batcher:
         """Texts that wait."""
         return sum(len(job.queue) for job in self._jobs)
 
-    async def run(self, signature, texts, *, joins=True, max_texts=None, deadline=None):
+    async def run(
+        self, signature, texts, *, languages=None, joins=True, max_texts=None, deadline=None
+    ):
         """Computes texts.
 
         Args:
             signature: str.
             texts: list of bytes, at least one.
+            languages: list of bytes, default `None`. The target language of each text; `None` for
+                a signature that takes none.
             joins: bool, default `True`. Whether a batch may have texts of other requests, too.
             max_texts: int, default `None`. The most texts of a batch, for fewer than the limit.
             deadline: float, default `None`. The event loop's time of the end.
@@ -145,7 +151,8 @@ class Batcher:
             raise Draining
         most = min(max_texts or math.inf, self._limits.max_texts)
         future = asyncio.get_running_loop().create_future()
-        job = _Job(signature, texts, joins, most, self._limits.longest or math.inf, future)
+        longest = self._limits.longest or math.inf
+        job = _Job(signature, texts, languages, joins, most, longest, future)
         self._jobs[job] = None
         self._open.add(job)
         self._idle.clear()
@@ -290,9 +297,11 @@ class Batcher:
     async def _compute(self, batch, is_full=False):
         """Computes a batch and gives each job its rows."""
         texts = [job.texts[index] for job, indices in batch for index in indices]
-        begin, signature = time.monotonic(), batch[0][0].signature
-        loop = asyncio.get_running_loop()
-        outputs = await loop.run_in_executor(self._executor, self._call, signature, texts)
+        begin, signature, languages = time.monotonic(), batch[0][0].signature, None
+        if batch[0][0].languages is not None:
+            languages = [job.languages[index] for job, indices in batch for index in indices]
+        arguments = self._call, signature, texts, languages
+        outputs = await asyncio.get_running_loop().run_in_executor(self._executor, *arguments)
         if self._observe is not None:
             self._observe(texts, outputs, time.monotonic() - begin, is_full)
         start = 0

@@ -12,6 +12,7 @@ import time
 from kformer.serving import interface
 from kformer.serving.batcher import Batcher, BatchLimits, estimated_tokens
 from kformer.serving.interface import ModelStats, ModelVersion
+from kformer.serving.languages import pairs_of
 from kformer.serving.served_model import ServedModel, joins_requests, most_texts
 from kformer.serving.versions import VersionWatch, fingerprint, version_folders
 
@@ -97,6 +98,7 @@ class LocalEngine(interface.Engine):
         outputs = await version.batcher.run(
             request.signature,
             request.texts,
+            languages=info.languages_of(request),
             joins=joins_requests(signature),
             max_texts=most_texts(signature),
             deadline=request.deadline,
@@ -169,7 +171,8 @@ class LocalEngine(interface.Engine):
             `None`, or the error for which it is refused as long as its content is the same.
         """
         start, others = time.monotonic(), self._others[model.name]
-        info = ModelVersion(model.name, number, interface.LOADING, languages=model.languages)
+        pairs = (model.languages,) if model.languages else ()
+        info = ModelVersion(model.name, number, interface.LOADING, pairs=pairs)
         others[number] = info
         try:
             served = await self._in_loader(ServedModel, folder, self._settings.trust_models)
@@ -186,6 +189,8 @@ class LocalEngine(interface.Engine):
             signatures=served.signatures,
             search=served.metadata["search"],
             dtype=served.metadata.get("dtype") or "",
+            pairs=pairs or pairs_of(served.metadata),
+            target_languages=tuple(served.metadata.get("languages") or ()),
             texts_per_second=served.texts_per_second,
             example=str((served.metadata.get("config") or {}).get("example", "")),
         )

@@ -8,6 +8,8 @@ import collections
 import dataclasses
 import time
 
+from kformer.export.saved_model.names import TARGET_LANGUAGE
+from kformer.text.languages import some_languages
 from kformer_options.wording import shown
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -26,6 +28,8 @@ class Request:
         version: int, default `None`, for the newest that is available.
         deadline: float, default `None`, for none. The `time.monotonic()` after which nobody waits
             for the reply. Another process gets the seconds that are left, by its own clock.
+        target_languages: list of bytes, default `None`. Codes of languages: one for each text, or
+            one for all. An empty one, and `None`, is for the model's own.
     """
 
     model: str
@@ -33,6 +37,7 @@ class Request:
     signature: str = DEFAULT_SIGNATURE
     version: int | None = None
     deadline: float | None = None
+    target_languages: list | None = None
 
     @property
     def seconds_left(self):
@@ -87,11 +92,36 @@ class SignatureInfo:
     """One signature.
 
     Args:
-        inputs, outputs: tuples of `TensorInfo`, in the order of their names.
+        inputs, outputs: tuples of `TensorInfo`, in the order of their names. The inputs are the
+            texts and, if the model has several target languages, `target_language`.
     """
 
     inputs: tuple
     outputs: tuple
+
+    @property
+    def text(self):
+        """The `TensorInfo` of the texts."""
+        return next(one for one in self.inputs if one.name != TARGET_LANGUAGE)
+
+    @property
+    def has_languages(self):
+        """Whether a request may name target languages."""
+        return any(one.name == TARGET_LANGUAGE for one in self.inputs)
+
+    def check_inputs(self, names):
+        """Checks the names of a request's inputs.
+
+        Args:
+            names: collection of str.
+
+        Raises:
+            InvalidRequest: the texts are missing, or there is an input that the signature lacks.
+        """
+        is_right = self.text.name in names and set(names) <= {one.name for one in self.inputs}
+        optional = f", the optional {TARGET_LANGUAGE}" if self.has_languages else ""
+        message = f"The signature has the input {self.text.name}{optional} and no other."
+        require(is_right, message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +136,10 @@ class ModelVersion:
         signatures: dict of name to `SignatureInfo`, default empty. Known when it is available.
         search: dict, default empty. The search options it was exported with, such as `n_best`.
         dtype: str, default empty. How its matrices are stored.
-        languages: pair of str, default `None`. Source and target code, of a model named by its
-            pair, such as "en-de".
+        pairs: tuple of pairs of str, default empty. Source and target codes of what it translates:
+            the pair that it is named by, such as "en-de", or those that its config or its
+            languages tell.
+        target_languages: tuple of str, default empty. The codes among which a request chooses.
         texts_per_second: float, default 0. The rate of the fastest call of the warm-up.
         example: str, default empty. A text to try, from what the SavedModel was made from.
     """
@@ -119,7 +151,8 @@ class ModelVersion:
     signatures: dict = dataclasses.field(default_factory=dict)
     search: dict = dataclasses.field(default_factory=dict)
     dtype: str = ""
-    languages: tuple | None = None
+    pairs: tuple = ()
+    target_languages: tuple = ()
     texts_per_second: float = 0.0
     example: str = ""
 
@@ -136,6 +169,42 @@ class ModelVersion:
         message = f"The model has no signature of that name, {shown(name)}, but {names}."
         require(name in self.signatures, message, UnknownSignature)
         return self.signatures[name]
+
+    def languages_into(self, code):
+        """The `Request.target_languages` for translations into a language.
+
+        Args:
+            code: str or `None`. A model of one direction is asked for none, whatever its code.
+        """
+        return [code.encode()] if code in self.target_languages else None
+
+    def languages_of(self, request):
+        """The target language of each text of a request.
+
+        Args:
+            request: `Request`.
+
+        Returns:
+            List of bytes; `None` if the signature takes no languages.
+
+        Raises:
+            InvalidRequest: a language is unknown, or their number is not that of the texts.
+        """
+        signature, languages = self.signature(request.signature), request.target_languages
+        count = len(request.texts)
+        if languages is None:
+            return [b""] * count if signature.has_languages else None
+        message = f"This model has no choice of languages: leave {TARGET_LANGUAGE} out."
+        require(signature.has_languages, message)
+        message = f"There are {len(languages)} target languages for {count} texts: give one for "
+        require(len(languages) in (1, count), f"{message}each text, or one for all.")
+        known = {b"", *map(str.encode, self.target_languages)}
+        choices = some_languages(self.target_languages)
+        for language in languages:
+            code = shown(language.decode("utf-8", "replace"))
+            message = f"The target language {code} is unknown; choose one of {choices}."
+            require(language in known, message)
+        return languages if len(languages) == count else languages * count
 
 
 @dataclasses.dataclass

@@ -1,8 +1,9 @@
-"""The languages that translation models have most often: `languages.tsv`.
+"""The languages of models: which pairs one translates, and what is known of each.
 
-Each line has a code, the English name, and for some a sentence to try.
+Each line of `languages.tsv` has a code, the English name, and for some a sentence to try.
 """
 
+import itertools
 from importlib import resources
 
 _TEXT = (resources.files(__package__) / "languages.tsv").read_text(encoding="utf-8")
@@ -22,3 +23,19 @@ def example_for(language):
     """
     code = (language or "en").replace("-", "_").partition("_")[0].lower()
     return _SENTENCES.get(code, "")
+
+
+def pairs_of(metadata):
+    """The pairs of languages that a SavedModel translates.
+
+    Args:
+        metadata: dict. What the export wrote beside the graph.
+
+    Returns:
+        Tuple of pairs of str, the codes of source and target: the directions of its training; or
+        each language to each other, since a model reads no source language; or none.
+    """
+    directions = (metadata.get("config") or {}).get("directions")
+    if directions:
+        return tuple(tuple(direction.split("-")) for direction in directions)
+    return tuple(itertools.permutations(metadata.get("languages") or (), 2))

@@ -7,6 +7,7 @@ from itertools import starmap
 
 import numpy as np
 
+from kformer.export.saved_model.names import TARGET_LANGUAGE
 from kformer.export.saved_model.reader import open_saved_model
 from kformer.serving.interface import SignatureInfo, TensorInfo
 
@@ -24,7 +25,8 @@ class ServedModel:
         trust_models: bool, default `False`. Whether its graph may have any op.
 
     Attributes:
-        signatures: dict of name to `SignatureInfo`: those that take texts alone.
+        signatures: dict of name to `SignatureInfo`: those that take texts, and at most their
+            target languages.
         metadata: dict. What the export wrote beside the graph.
         texts_per_second: float. The rate of the fastest call of the warm-up; 0 before it.
 
@@ -40,22 +42,25 @@ class ServedModel:
         self.signatures = _read_signatures(folder)
         self.texts_per_second = 0.0
 
-    def call(self, signature, texts):
+    def call(self, signature, texts, languages=None):
         """Computes a signature.
 
         Args:
             signature: str.
             texts: list of bytes.
+            languages: list of bytes, default `None`. The target language of each text, for a
+                signature that takes it.
 
         Returns:
             Dict of output name to NumPy array.
         """
         import tensorflow as tf
 
-        argument = self.signatures[signature].inputs[0].name
-        outputs = self._module.signatures[signature](
-            **{argument: tf.constant(texts, tf.string, [len(texts)])}
-        )
+        inputs = {self.signatures[signature].text.name: texts}
+        if languages is not None:
+            inputs[TARGET_LANGUAGE] = languages
+        inputs = {name: tf.constant(row, tf.string, [len(row)]) for name, row in inputs.items()}
+        outputs = self._module.signatures[signature](**inputs)
         return {name: value.numpy() for name, value in outputs.items()}
 
     def warm_up(self, max_texts):
@@ -70,8 +75,9 @@ class ServedModel:
         for name, info in self.signatures.items():
             for count, words in _WARM_UP:
                 count = min(count, max_texts, most_texts(info) or max_texts)
+                languages = [b""] * count if info.has_languages else None
                 start = time.monotonic()
-                outputs = self.call(name, [_WORD * words] * count)
+                outputs = self.call(name, [_WORD * words] * count, languages)
                 seconds = time.monotonic() - start
                 if any(len(np.shape(rows)) < 1 or len(rows) != count for rows in outputs.values()):
                     raise ValueError(f"The signature {name} does not have a row for each text.")
@@ -80,7 +86,7 @@ class ServedModel:
 
 def most_texts(info):
     """Maximum number of texts in a call: 1 for a signature of a single text, else `None`."""
-    size = info.inputs[0].shape[0]
+    size = info.text.shape[0]
     return None if size < 0 else size
 
 
@@ -94,7 +100,9 @@ def joins_requests(info):
 
 
 def _read_signatures(folder):
-    """Dict of name to `SignatureInfo`, from the file of the graph: those that take texts alone."""
+    """Dict of name to `SignatureInfo`, from the file of the graph: those that take texts, and at
+    most their target languages.
+    """
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -113,7 +121,8 @@ def _read_signatures(folder):
         if not name.startswith("__"):
             sides = (sorted(side.items()) for side in (signature.inputs, signature.outputs))
             inputs, outputs = (tuple(starmap(info, side)) for side in sides)
-            takes_texts = [(one.dtype, len(one.shape)) for one in inputs] == [("string", 1)]
+            others = [one for one in inputs if one.name != TARGET_LANGUAGE]
+            takes_texts = [(one.dtype, len(one.shape)) for one in others] == [("string", 1)]
             if takes_texts and all(output.shape for output in outputs):
                 signatures[name] = SignatureInfo(inputs, outputs)
     return signatures

@@ -27,8 +27,9 @@ class ModelSettings:
     """One model to serve.
 
     Args:
-        name: str. What requests call it. A pair of languages, such as "en-de", is also served by
-            LibreTranslate's protocol.
+        name: str. What requests call it. A pair of languages, such as "en-de", is the one that
+            LibreTranslate's protocol and the page offer; with another name they offer what the
+            model itself tells.
         path: path. A SavedModel, `NAME/` with versions or one version's folder; or a run directory,
             which is exported first.
         versions: tuple of int, default `None`, for the newest one and every newer one that
@@ -144,8 +145,10 @@ class ServerSettings(ServerOptions):
         is_enough = self.max_queue >= self.max_batch_texts
         _check(is_enough, named("max_queue"), least, self.max_queue)
         for text in self.glossaries:
-            is_pair = _NAME.fullmatch(name_and_path(text)[0])
-            _check(is_pair, named("glossaries"), "NAME=FILE", text)
+            name, colon, pair = name_and_path(text)[0].partition(":")
+            is_right = _NAME.fullmatch(name) and (not colon or languages_of_name(pair))
+            expected = "NAME=FILE or NAME:SOURCE-TARGET=FILE, such as terms:en-de=terms.tsv"
+            _check(is_right, named("glossaries"), expected, text)
 
     def check_files(self):
         """Checks models, glossaries and keys, before the long work.

@@ -86,10 +86,10 @@ class Gate:
         self._call, self._is_open, self.batches = call, threading.Event(), []
         self._is_open.set()
 
-    def call(self, model, signature, texts):
+    def call(self, model, signature, texts, languages):
         self.batches.append(list(texts))
         assert self._is_open.wait(60)
-        return self._call(model, signature, texts)
+        return self._call(model, signature, texts, languages)
 
     @contextlib.contextmanager
     def shut(self):

@@ -14,18 +14,20 @@ pytestmark = pytest.mark.any_backend
 
 
 class Model:
-    """Reverses texts. It computes a batch when it is let."""
+    """Reverses texts, and writes their language behind. It computes a batch when it is let."""
 
     def __init__(self, is_held=False):
         self.batches = []
         self.may_compute = threading.Semaphore(0 if is_held else 1000)
 
-    def __call__(self, signature, texts):
+    def __call__(self, signature, texts, languages):
         self.batches.append(list(texts))
         assert self.may_compute.acquire(timeout=20)
         if b"poison" in texts:
             raise ValueError("poison")
-        return {"translation": np.array([text[::-1] for text in texts], object)}
+        ends = languages or [b""] * len(texts)
+        rows = [text[::-1] + end for text, end in zip(texts, ends, strict=True)]
+        return {"translation": np.array(rows, object)}
 
 
 def run(scenario, model, max_tokens=10**6, max_texts=8, wait=0.0, **options):
@@ -134,6 +136,21 @@ def test_requests_join_within_the_wait_and_signatures_do_not():
     assert model.batches == [[b"a", b"b"], [b"c"], [b"d"], [b"e"]]
 
 
+def test_texts_of_several_languages_share_batches():
+    """Each keeps its own, whatever the order in which they are computed."""
+    model = Model()
+    texts = [b"x" * (7 * i % 11) + b"%d" % i for i in range(20)]
+    rows = [[b"%d" % (i % 3) for i in range(20)], [b"last"] * 20]
+
+    async def scenario(batcher):
+        return await asyncio.gather(*(batcher.run("s", texts, languages=row) for row in rows))
+
+    for outputs, row in zip(run(scenario, model, wait=0.05), rows, strict=True):
+        expected = [text[::-1] + code for text, code in zip(texts, row, strict=True)]
+        assert list(outputs["translation"]) == expected
+    assert len(model.batches) == 5
+
+
 def test_a_failure_harms_its_own_request_alone():
     model = Model()
 
@@ -207,7 +224,7 @@ def test_a_drain_ends_after_its_seconds():
 
 
 def test_rows_of_different_widths_are_padded():
-    def call(signature, texts):
+    def call(signature, texts, languages):
         width = max(map(len, texts))
         tokens = [[bytes([byte]) for byte in text] + [b""] * (width - len(text)) for text in texts]
         numbers = np.array([[len(text)] * width for text in texts], np.float32)

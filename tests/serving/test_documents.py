@@ -41,9 +41,10 @@ def read(monkeypatch):
 
 
 def translate(pages, deadline_s):
-    version = version_of("en-de", {}, languages=("en", "de"))
+    version = version_of("en-de", {}, pairs=(("en", "de"),))
     ingress = Ingress(ToldEngine([version]), ServerSettings(["m=p"], deadline_s=deadline_s))
-    return Documents(ingress, "", version, time.monotonic()).translate(pages, "html")
+    work = Documents(ingress, "", version, ("en", "de"), time.monotonic())
+    return work.translate(pages, "html")
 
 
 def test_the_event_loop_goes_on(read):
@@ -78,7 +79,7 @@ def test_the_deadline_over_http(read, server, client, monkeypatch):
 def told():
     """An engine that answers in capital letters, and a client of its server."""
     outputs = {"serving_default": ["translation"], "n_best": ["translations"]}
-    version = version_of("en-de", outputs, languages=("en", "de"), search={"n_best": 2})
+    version = version_of("en-de", outputs, pairs=(("en", "de"),), search={"n_best": 2})
     engine = ToldEngine([version])
     engine.client = TestClient(
         make_app(Ingress(engine, ServerSettings(["m=p"]))), "http://localhost"
@@ -184,7 +185,7 @@ def test_the_drain_waits_for_documents(path, drain_s, status, monkeypatch):
             (answer,) = yield [Request(f"{text} {number}")]
         return answer.text, Report()
 
-    version = version_of("en-de", {"serving_default": ["translation"]}, languages=("en", "de"))
+    version = version_of("en-de", {"serving_default": ["translation"]}, pairs=(("en", "de"),))
     engine = Ending([version])
     monkeypatch.setattr(documents, "translated", translated)
     monkeypatch.setattr(run, "make_engine", lambda settings: engine)

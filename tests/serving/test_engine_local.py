@@ -31,7 +31,7 @@ class Model:
 
     def warm_up(self, max_texts): ...
 
-    def call(self, signature, texts):
+    def call(self, signature, texts, languages):
         name = self.label.split(b"/")[0].decode()
         assert self.may_compute.get(name, threading.Event()).wait(20)
         return {"translation": np.array([self.label + text for text in texts], object)}
@@ -185,5 +185,5 @@ def test_a_refused_version_has_the_languages_of_its_model(tmp_path, monkeypatch)
         finally:
             await engine.close()
 
-    found = [(one.state, one.languages) for one in asyncio.run(inside())]
+    found = [(one.state, *one.pairs) for one in asyncio.run(inside())]
     assert found == [("END", ("en", "de")), ("AVAILABLE", ("en", "de"))]

@@ -24,7 +24,7 @@ TEXT = TensorInfo("text", "string", (-1,))
 @pytest.fixture(scope="module")
 def engine():
     outputs = {"serving_default": ["translation", "score", "truncated"]}
-    version = version_of("en-zh", outputs, languages=("en", "zh"))
+    version = version_of("en-zh", outputs, pairs=(("en", "zh"),))
     for signature in version.signatures.values():
         object.__setattr__(signature, "inputs", (TEXT,))
     return ToldEngine([version])

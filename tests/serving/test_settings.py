@@ -100,6 +100,7 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, capsys, text, message):
         ([f"m={FROZEN.parent.parent / 'tests'}"], "is neither a run directory"),
         ([], "models: a server needs at least one model"),
         ([str(FROZEN), "--ray-address", "auto"], "--ray-address is for --engine ray"),
+        ([str(FROZEN), "--glossary", "a:en=f"], "NAME:SOURCE-TARGET=FILE, such as terms:en-de="),
     ],
 )
 def test_errors_of_the_command(capsys, arguments, message):

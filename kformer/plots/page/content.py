@@ -31,6 +31,7 @@ def model_entry(name, languages=None, *, version=None, example="", attention=Tru
     source, target = languages or languages_of_name(name) or (None, None)
     return {
         "name": name,
+        "languages": [source, target],
         "version": version,
         "example": example,
         "attention": attention,

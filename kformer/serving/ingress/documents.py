@@ -23,13 +23,15 @@ class Documents:
     Args:
         ingress: `Ingress`, whose limits of texts and deadline hold.
         protocol: str. Its name in the metrics, which count one request of the client.
-        version: `ModelVersion`. The model, by its name, and its languages.
+        version: `ModelVersion`. The model, by its name.
+        pair: pair of str, or of `None` where it is not known. Source and target language.
         start: float. `time.monotonic()` when the request began.
     """
 
-    def __init__(self, ingress, protocol, version, start):
+    def __init__(self, ingress, protocol, version, pair, start):
         self._ingress, self._protocol, self._start = ingress, protocol, start
-        self._model, self._languages = version.name, version.languages or (None, None)
+        self._model, self._pair = version.name, pair
+        self._languages = {"target_languages": version.languages_into(pair[1])}
         self._version, self._count = version.version, 0
         self._max_texts = ingress.settings.max_texts
         self._deadline = start + ingress.settings.deadline_s
@@ -51,7 +53,7 @@ class Documents:
             Draining: the server is ending.
         """
         self._ingress.check_sizes([text.encode("utf-8", "surrogatepass") for text in texts])
-        source, target = self._languages
+        source, target = self._pair
         options = {"source_language": source, "target_language": target, "glossary": glossary}
         kind, abilities = format_named(format), _NoAbilities()
         works = [translated(text, kind, abilities, **options) for text in texts]
@@ -94,7 +96,8 @@ class Documents:
         # The client does not know how many sentences its texts have: their number is no error.
         for first in range(0, len(texts), self._max_texts):
             part = texts[first : first + self._max_texts]
-            query = Request(self._model, [text.encode("utf-8", "replace") for text in part])
+            encoded = [text.encode("utf-8", "replace") for text in part]
+            query = Request(self._model, encoded, **self._languages)
             options = {"start": self._start, "is_part": True}
             reply = await self._ingress.answer(self._protocol, query, **options)
             self._version, self._count = reply.version, self._count + len(part)

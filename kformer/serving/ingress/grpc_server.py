@@ -16,6 +16,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
+from kformer.export.saved_model.names import TARGET_LANGUAGE
 from kformer.serving import interface
 from kformer.serving.ingress.ingress import Protocol
 from kformer.serving.interface import DEFAULT_SIGNATURE, ServingError, require
@@ -122,10 +123,12 @@ class _Service(Protocol, grpc.aio.ServerInterceptor):
         names = {output.name for output in info.outputs}
         outputs = set(message.output_filter) or names
         require(outputs <= names, f"output_filter must name outputs: {', '.join(sorted(names))}.")
-        texts = _read_texts(message.inputs, info.inputs[0].name)
+        info.check_inputs(message.inputs)
+        columns = {name: _read_texts(name, tensor) for name, tensor in message.inputs.items()}
+        texts, languages = columns[info.text.name], columns.get(TARGET_LANGUAGE)
         seconds = context.time_remaining()
         deadline = None if seconds is None else time.monotonic() + seconds
-        query = interface.Request(name, texts, signature, version, deadline)
+        query = interface.Request(name, texts, signature, version, deadline, languages)
         reply = await self.ingress.answer(_PROTOCOL, query)
         response = PredictResponse()
         spec = response.model_spec
@@ -169,9 +172,7 @@ def _model_of(spec):
     return spec.name, spec.version.value if spec.HasField("version") else None
 
 
-def _read_texts(inputs, name):
-    require(set(inputs) == {name}, f"The signature has the input {name} and no other.")
-    tensor = inputs[name]
+def _read_texts(name, tensor):
     is_text = tensor.dtype == tf.string.as_datatype_enum
     require(is_text, f"The input {name} must be of type DT_STRING.")
     sizes, texts = [dim.size for dim in tensor.tensor_shape.dim], list(tensor.string_val)

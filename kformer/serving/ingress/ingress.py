@@ -14,7 +14,7 @@ from kformer.serving.interface import ServingError, require
 from kformer.serving.keys import ApiKeys
 from kformer.serving.metrics import Metrics
 from kformer_options.key_file import keys_in
-from kformer_options.model_folders import name_and_path
+from kformer_options.model_folders import languages_of_name, name_and_path
 
 _RATES_EVERY_S = 1.0
 _logger = logging.getLogger(__name__)
@@ -30,7 +30,8 @@ class Ingress:
     Attributes:
         is_draining: bool. Whether the server is ending.
         is_ready: bool. Whether every model has answered its warm-up.
-        glossaries: dict of name to `kformer.documents.Glossary`.
+        glossaries: dict of `NAME`, or `NAME:SOURCE-TARGET` for a pair of languages alone, to
+            `kformer.documents.Glossary`.
         last_arrival: float. `time.monotonic()` when the last request came.
     """
 
@@ -108,21 +109,38 @@ class Ingress:
             if not self._documents:
                 self._has_none.set()
 
-    def glossary(self, name):
+    def glossaries_for(self, pair):
+        """Dict of name to `Glossary`: those for a pair of languages.
+
+        Args:
+            pair: pair of str, or of `None` where it is not known. A glossary for it goes before one
+                of the same name for all pairs.
+        """
+        glossaries = {}
+        for key in sorted(self.glossaries):
+            name, colon, languages = key.partition(":")
+            if not colon or languages_of_name(languages) == pair:
+                glossaries[name] = self.glossaries[key]
+        return glossaries
+
+    def glossary(self, name, pair):
         """The `Glossary` that a request names, or `None` where it names none.
 
         Args:
             name: any JSON value.
+            pair: as for `glossaries_for`.
 
         Raises:
             InvalidRequest: there is no such glossary.
         """
         if name is None or name == "":
             return None
-        is_known = isinstance(name, str) and name in self.glossaries
-        names = ", ".join(self.glossaries) or "none"
-        require(is_known, f"There is no glossary of that name, but {names}.")
-        return self.glossaries[name]
+        glossaries = self.glossaries_for(pair)
+        is_known = isinstance(name, str) and name in glossaries
+        names = ", ".join(glossaries) or "none"
+        languages = f" for {'-'.join(pair)}" if pair[0] else ""
+        require(is_known, f"There is no glossary of that name{languages}, but {names}.")
+        return glossaries[name]
 
     async def drain(self, seconds):
         """Accepts nothing new, and returns when the documents in flight are done.

@@ -1,4 +1,4 @@
-"""LibreTranslate's protocol, for models that are named by their pair of languages."""
+"""LibreTranslate's protocol, for models whose pairs of languages are known."""
 
 import re
 import time
@@ -20,6 +20,8 @@ _MOST_FIELDS = 10_000
 # What LibreTranslate's own server has, and this one has not.
 _MISSING = ("/translate_file", "/detect", "/suggest", "/frontend/settings")
 _N_BEST = "n_best"
+# The most pairs in an error message.
+_SHOWN = 12
 
 
 def routes(ingress):
@@ -48,11 +50,9 @@ async def _missing(request):
 class _LibreTranslate(Protocol):
     async def languages(self, request):
         targets = {}
-        for versions in self.engine.models().values():
-            pair = versions[0].languages if versions else None
-            if pair:
-                targets.setdefault(pair[0], []).append(pair[1])
-                targets.setdefault(pair[1], [])
+        for source, target in self._models():
+            targets.setdefault(source, []).append(target)
+            targets.setdefault(target, [])
         languages = [
             {"code": code, "name": NAMES.get(code, code), "targets": sorted(targets[code])}
             for code in sorted(targets)
@@ -66,8 +66,8 @@ class _LibreTranslate(Protocol):
         q, format = fields.get("q"), fields.get("format") or "text"
         require(isinstance(q, str | list), "q must be a text or a list of texts.")
         require(format in ("text", "html"), "format must be text or html.")
-        glossary = self.ingress.glossary(fields.get("glossary"))
-        name = self._model_for(fields.get("source"), fields.get("target"))
+        name, pair = self._model_for(fields.get("source"), fields.get("target"))
+        glossary = self.ingress.glossary(fields.get("glossary"), pair)
         alternatives = fields.get("alternatives", 0)
         if isinstance(alternatives, str) and re.fullmatch("[0-9]{1,9}", alternatives):
             alternatives = int(alternatives)
@@ -80,13 +80,13 @@ class _LibreTranslate(Protocol):
         if alternatives:
             is_plain = format == "text" and glossary is None
             require(is_plain, "With format html or a glossary there are no alternatives.")
-            rows = await self._n_best(name, texts)
+            rows = await self._n_best(name, texts, info.languages_into(pair[1]))
             reply = {
                 "translatedText": [row[0] for row in rows],
                 "alternatives": [row[1 : 1 + alternatives] for row in rows],
             }
         else:
-            documents = Documents(self.ingress, _PROTOCOL, info, time.monotonic())
+            documents = Documents(self.ingress, _PROTOCOL, info, pair, time.monotonic())
             texts = [text.decode("utf-8", "replace") for text in texts]
             pairs = await documents.translate(texts, format, glossary)
             reply = {"translatedText": [text for text, _ in pairs]}
@@ -94,28 +94,37 @@ class _LibreTranslate(Protocol):
             reply = {key: values[0] for key, values in reply.items()}
         return JSONResponse(reply)
 
-    async def _n_best(self, name, texts):
+    async def _n_best(self, name, texts, languages):
         """The hypotheses of each text, which the model must read whole, best first."""
         are_lines = all(len(text.splitlines()) <= 1 for text in texts)
         require(are_lines, "With alternatives a text has one line: leave alternatives out.")
-        reply = await self.ingress.answer(_PROTOCOL, Request(name, texts, _N_BEST))
+        query = Request(name, texts, _N_BEST, target_languages=languages)
+        reply = await self.ingress.answer(_PROTOCOL, query)
         message = "A text is longer than the model reads at once: leave alternatives out, or "
         require(not reply.outputs["truncated"].any(), f"{message}shorten it.", TooLarge)
         rows = reply.outputs["translations"]
         return [[text.decode("utf-8", "replace") for text in row] for row in rows]
 
+    def _models(self):
+        """Dict of pair of languages to the name of the first model that translates it."""
+        models = {}
+        for name, versions in self.engine.models().items():
+            # A version that is being loaded does not know them yet.
+            for pair in next((one.pairs for one in versions if one.pairs), ()):
+                models.setdefault(pair, name)
+        return models
+
     def _model_for(self, source, target):
+        """The name of a model, and its pair of languages."""
         are_codes = isinstance(source, str) and isinstance(target, str)
         require(are_codes, "source and target must be codes of languages, such as en and de.")
         require(source != "auto", "source must be a language: auto is not supported.")
-        names = {}
-        for name, versions in self.engine.models().items():
-            if versions and versions[0].languages:
-                names.setdefault(versions[0].languages, name)
-        pairs = ", ".join(map(" to ".join, names)) or "none of a pair of languages"
-        message = f"There is no model from {shown(source)} to {shown(target)}, but {pairs}."
-        require((source, target) in names, message)
-        return names[source, target]
+        models = self._models()
+        pairs = ", ".join(map(" to ".join, list(models)[:_SHOWN])) or "none of known languages"
+        more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
+        message = f"There is no model from {shown(source)} to {shown(target)}, but {pairs}{more}."
+        require((source, target) in models, message)
+        return models[source, target], (source, target)
 
 
 def _fields(request, content):

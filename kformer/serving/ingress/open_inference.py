@@ -9,6 +9,7 @@ import numpy as np
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from kformer.export.saved_model.names import TARGET_LANGUAGE
 from kformer.serving.ingress.bodies import as_text, parse_json, path_model, post_route
 from kformer.serving.ingress.ingress import Protocol
 from kformer.serving.ingress.tensorflow_serving import plain
@@ -71,9 +72,9 @@ class _OpenInference(Protocol):
         signature = parameters.get(_SIGNATURE, DEFAULT_SIGNATURE)
         require(isinstance(signature, str), f"The parameter {_SIGNATURE} must be a string.")
         info = self.engine.metadata(name, version).signature(signature)
-        texts = _read_texts(body, binary, info.inputs[0].name)
+        texts, languages = _read_inputs(body, binary, info)
         outputs = _requested_outputs(body, parameters, [output.name for output in info.outputs])
-        query = Request(name, texts, signature, version)
+        query = Request(name, texts, signature, version, target_languages=languages)
         reply = await self.ingress.answer(_PROTOCOL, query)
         header = {"model_name": name, "model_version": str(reply.version)}
         if isinstance(body.get("id"), str):
@@ -105,12 +106,23 @@ def _parameters(value):
     return parameters
 
 
-def _read_texts(body, binary, name):
+def _read_inputs(body, binary, info):
+    """The texts of a request and their target languages or `None`, as bytes."""
     inputs = body.get("inputs")
-    is_one = isinstance(inputs, list) and len(inputs) == 1 and isinstance(inputs[0], dict)
-    require(is_one, f"The request must have one input, {name}.")
-    tensor = inputs[0]
-    require(tensor.get("name") == name, f"The signature has the input {name} and no other.")
+    are_inputs = isinstance(inputs, list) and all(isinstance(one, dict) for one in inputs)
+    require(are_inputs, "inputs must be a list of objects.")
+    names = [str(tensor.get("name")) for tensor in inputs]
+    info.check_inputs(names)
+    require(len(set(names)) == len(names), "An input occurs twice.")
+    columns, start = {}, 0
+    for name, tensor in zip(names, inputs, strict=True):
+        columns[name], start = _read_texts(name, tensor, binary, start)
+    require(start == len(binary), "binary_data_size is not the number of bytes after the JSON.")
+    return columns[info.text.name], columns.get(TARGET_LANGUAGE)
+
+
+def _read_texts(name, tensor, binary, start):
+    """The texts of an input, and where those of the next one start in the binary data."""
     require(tensor.get("datatype") == "BYTES", f"The datatype of {name} must be BYTES.")
     shape = tensor.get("shape")
     is_shape = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
@@ -118,16 +130,16 @@ def _read_texts(body, binary, name):
     require(is_shape, f"The shape of {name} must be [texts].")
     size = _parameters(tensor).get("binary_data_size")
     if size is not None:
-        is_size = type(size) is int and size == len(binary)
+        is_size = type(size) is int and 0 <= size <= len(binary) - start
         require(is_size, "binary_data_size is not the number of bytes after the JSON.")
-        texts = _read_bytes(binary)
+        texts, start = _read_bytes(binary[start : start + size]), start + size
     else:
         data = tensor.get("data")
         require(isinstance(data, list), "data must be a list of strings.")
         rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in data]
         texts = [as_text(row) for row in rows]
     require(len(texts) == shape[0], f"The shape has {shape[0]} texts, the data {len(texts)}.")
-    return texts
+    return texts, start
 
 
 def _read_bytes(content):

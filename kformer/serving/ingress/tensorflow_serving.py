@@ -6,6 +6,7 @@ import numpy as np
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from kformer.export.saved_model.names import TARGET_LANGUAGE
 from kformer.serving import interface
 from kformer.serving.ingress.bodies import as_text, parse_json, path_model, post_route
 from kformer.serving.ingress.ingress import Protocol
@@ -43,8 +44,9 @@ class _Rest(Protocol):
         signature = body.get("signature_name") or DEFAULT_SIGNATURE
         require(isinstance(signature, str), "signature_name must be a string.")
         info = self.engine.metadata(name, version).signature(signature)
-        texts = _read_texts(body, info.inputs[0].name)
-        query = interface.Request(name, texts, signature, version)
+        texts, languages = _read_inputs(body, info)
+        options = {"target_languages": languages}
+        query = interface.Request(name, texts, signature, version, **options)
         reply = await self.ingress.answer(_PROTOCOL, query)
         columns = {key: plain(rows) for key, rows in reply.outputs.items()}
         key = "predictions" if "instances" in body else "outputs"
@@ -85,24 +87,34 @@ def _tensor(info):
     return {"dtype": dtype, "tensor_shape": shape, "name": info.tensor}
 
 
-def _read_texts(body, name):
-    """The texts of a request, as bytes: of its rows (`instances`) or its column (`inputs`)."""
+def _read_inputs(body, info):
+    """The texts of a request and their target languages or `None`, as bytes: of its rows
+    (`instances`) or its columns (`inputs`).
+    """
     has_rows = "instances" in body
     message = "The request must have instances or inputs, and not both."
     require(has_rows != ("inputs" in body), message)
     if has_rows:
         require(isinstance(body["instances"], list), "instances must be a list.")
-        return [_text(_only_input(row, name)) for row in body["instances"]]
-    column = _only_input(body["inputs"], name)
-    return [_text(value) for value in (column if isinstance(column, list) else [column])]
+        rows = [_by_name(row, info) for row in body["instances"]]
+        columns = {info.text.name: [row[info.text.name] for row in rows]}
+        if any(TARGET_LANGUAGE in row for row in rows):
+            columns[TARGET_LANGUAGE] = [row.get(TARGET_LANGUAGE, "") for row in rows]
+    else:
+        columns = _by_name(body["inputs"], info)
+    columns = {
+        name: [_text(value) for value in (column if isinstance(column, list) else [column])]
+        for name, column in columns.items()
+    }
+    return columns[info.text.name], columns.get(TARGET_LANGUAGE)
 
 
-def _only_input(value, name):
-    """The value of the only input, which may stand under its name."""
+def _by_name(value, info):
+    """The inputs as a dict: a value that stands without a name is the text."""
     if not isinstance(value, dict) or "b64" in value:
-        return value
-    require(set(value) == {name}, f"The signature has the input {name} and no other.")
-    return value[name]
+        return {info.text.name: value}
+    info.check_inputs(value)
+    return value
 
 
 def _text(value):

@@ -56,22 +56,22 @@ class _Page(Protocol):
     """What the script of the page asks for."""
 
     async def models(self, request):
-        """The models that are ready."""
+        """The models that are ready: an entry for each pair of languages."""
         models = []
         for name in self.engine.models():
             with contextlib.suppress(ServingError):  # It is not ready.
                 version = self.engine.metadata(name)
                 outputs = version.signatures[DEFAULT_SIGNATURE].outputs
                 if any(output.name == "translation" for output in outputs):
-                    models.append(_model(version))
-        return _json({"models": models, "glossaries": sorted(self.ingress.glossaries)})
+                    models += [self._entry(version, pair) for pair in _pairs(version)]
+        return _json({"models": models})
 
     async def translate(self, request, content):
         """The translations of each line of a text, the n best where the model has them; with a
         glossary one of each.
         """
-        model, text, glossary = self._read(request, content)
-        start, version = time.monotonic(), self.engine.metadata(model)
+        version, pair, text, glossary = self._read(request, content)
+        start = time.monotonic()
         lines = text.replace("\r\n", "\n").split("\n")
         self.ingress.check_sizes([line.encode("utf-8") for line in lines])  # Empty ones, too.
         numbers = [number for number, line in enumerate(lines) if line.strip()]
@@ -79,16 +79,19 @@ class _Page(Protocol):
         if numbers:
             translate = self._hypotheses if glossary is None else self._with_terms
             texts = [lines[number] for number in numbers]
-            version, translated = await translate(version, texts, glossary)
+            version, translated = await translate(version, pair, texts, glossary)
             for number, entry in zip(numbers, translated, strict=True):
                 entries[number] = entry
         milliseconds = 1000 * (time.monotonic() - start)
-        return _json({"model": _model(version), "lines": entries, "milliseconds": milliseconds})
+        entry = self._entry(version, pair)
+        return _json({"model": entry, "lines": entries, "milliseconds": milliseconds})
 
     async def attention(self, request, content):
         """The attention behind the best translation of one line."""
-        model, text, _ = self._read(request, content)
-        query = Request(model, [text.encode("utf-8")], "attention")
+        version, pair, text, _ = self._read(request, content)
+        languages = version.languages_into(pair[1])
+        texts = [text.encode("utf-8")]
+        query = Request(version.name, texts, "attention", target_languages=languages)
         reply = await self.ingress.answer(_PROTOCOL, query)
         source, target = (
             [token.decode("utf-8", "replace") for token in reply.outputs[name][0] if token]
@@ -98,20 +101,37 @@ class _Page(Protocol):
         return _json(attention_entry(source, target, {"cross": (weights, target, source)}))
 
     def _read(self, request, content):
-        """The name of a model, a text, and a `Glossary` or `None`, from the body of a request."""
+        """The `ModelVersion`, the pair of languages, the text, and a `Glossary` or `None`, from the
+        body of a request.
+        """
         # A form of another site cannot send this type.
         is_json = media_type(request) == "application/json"
         require(is_json, "The content type must be application/json.")
         fields = parse_json(content)
         require(isinstance(fields.get("model"), str), "model must be a string.")
-        glossary = self.ingress.glossary(fields.get("glossary"))
         text = as_text(fields.get("text")).decode("utf-8", "replace")
-        return fields["model"], text, glossary
+        version = self.engine.metadata(fields["model"])
+        pairs, languages = _pairs(version), fields.get("languages")
+        pair = next((pair for pair in pairs if languages in (None, list(pair))), None)
+        require(pair is not None, f"languages must be a pair of the model {version.name}.")
+        return version, pair, text, self.ingress.glossary(fields.get("glossary"), pair)
 
-    async def _hypotheses(self, version, lines, _):
+    def _entry(self, version, pair):
+        """A model with one of its pairs of languages, as the page shows it."""
+        entry = model_entry(
+            version.name,
+            pair,
+            version=version.version,
+            example=(len(version.pairs) < 2 and version.example) or example_for(pair[0]),
+            attention="attention" in version.signatures,
+        )
+        return {**entry, "glossaries": list(self.ingress.glossaries_for(pair))}
+
+    async def _hypotheses(self, version, pair, lines, _):
         """The version that answered, and the entries of the lines."""
         name = "n_best" if "n_best" in version.signatures else DEFAULT_SIGNATURE
-        query = Request(version.name, [line.encode("utf-8") for line in lines], name)
+        languages, texts = version.languages_into(pair[1]), [line.encode() for line in lines]
+        query = Request(version.name, texts, name, target_languages=languages)
         reply = await self.ingress.answer(_PROTOCOL, query)
         outputs = reply.outputs
         texts, scores = outputs.get("translations"), outputs.get("scores")
@@ -124,9 +144,9 @@ class _Page(Protocol):
         # Another version may have taken over since: the one that answered is not served any more.
         return dataclasses.replace(version, version=reply.version), entries
 
-    async def _with_terms(self, version, lines, glossary):
+    async def _with_terms(self, version, pair, lines, glossary):
         """As `_hypotheses`; the model may be asked several times for a line."""
-        documents = Documents(self.ingress, _PROTOCOL, version, time.monotonic())
+        documents = Documents(self.ingress, _PROTOCOL, version, pair, time.monotonic())
         translated = await documents.translate(lines, "text", glossary)
         entries = [
             line_entry(line, [text], [None], report.cut > 0, report.terms)
@@ -139,11 +159,6 @@ def _json(content):
     return JSONResponse(content, headers={**_HEADERS, "cache-control": "no-store"})
 
 
-def _model(version):
-    return model_entry(
-        version.name,
-        version.languages,
-        version=version.version,
-        example=version.example or example_for((version.languages or (None,))[0]),
-        attention="attention" in version.signatures,
-    )
+def _pairs(version):
+    """The pairs of languages of a model, or one of `None` where they are not known."""
+    return version.pairs or ((None, None),)

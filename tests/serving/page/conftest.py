@@ -85,8 +85,8 @@ def told_engine():
     outputs = {name: ["translation"] for name in ("serving_default", "n_best", "attention")}
     return ToldEngine(
         [
-            version_of("en-de", outputs, languages=("en", "de"), version=3),
-            version_of("en-ar", outputs, languages=("en", "ar"), example="Hello"),
+            version_of("en-de", outputs, pairs=(("en", "de"),), version=3),
+            version_of("en-ar", outputs, pairs=(("en", "ar"),), example="Hello"),
             version_of("plain", {"serving_default": ["translation"]}),
         ],
         {SENTENCE: ANSWER},

@@ -11,6 +11,7 @@ from kformer.plots.page.document import standalone_page
 from kformer.serving import interface
 from kformer.serving.keys import ApiKeys
 from tests.serving.page.conftest import MOST_BYTES, SENTENCE, why_no_browser
+from tests.serving.page.engines import version_of
 
 pytestmark = [
     pytest.mark.any_backend,
@@ -214,6 +215,29 @@ def test_each_line_has_its_own_hypotheses(page):
     assert page.texts("#hypotheses .text") == ["A B"]
 
 
+def test_the_pairs_of_one_model(browser, engine, told_address, monkeypatch):
+    pairs = ("en", "de"), ("de", "en"), ("en", "fr")
+    fields = {"pairs": pairs, "target_languages": ("de", "en", "fr")}
+    outputs = {name: ["translation"] for name in ("serving_default", "n_best", "attention")}
+    monkeypatch.setattr(engine, "listed", [version_of("many", outputs, **fields)])
+    browser.open(told_address)
+    labels = ["English → German", "German → English", "English → French"]
+    assert browser.texts("#model option") == labels
+    browser["#model"].find_elements("css selector", "option")[2].click()
+    browser.set_text("Two cats")
+    assert [request.target_languages for request in engine.requests[-2:]] == [[b"fr"]] * 2
+    code = "return document.querySelector('#translation p').lang"
+    assert browser.js(code) == "fr" and browser["#target-language"].text == "French"
+    browser.language("zh")
+    assert browser.texts("#model option")[2] == "英语 → 法语"
+    browser.language("en")
+    # Beside another model its name stands before them.
+    models = [*engine.listed, version_of("plain", {"serving_default": ["translation"]})]
+    monkeypatch.setattr(engine, "listed", models)
+    browser.open(told_address)
+    assert browser.texts("#model option")[2:] == ["many: English → French", "plain"]
+
+
 def test_a_glossary(page, engine):
     page["#source"].send_keys("the snow")
     page.wait(lambda: page.texts("#translation p") == ["THE SNOW"])
@@ -250,7 +274,7 @@ def test_languages(page, told_address):
 
 
 def test_texts_have_language_and_direction(page):
-    page.js("get('model').value = 'en-ar'; get('model').dispatchEvent(new Event('change'))")
+    page.js("get('model').value = 'en-ar en ar'; get('model').dispatchEvent(new Event('change'))")
     page.set_text("Two cats")
     code = "const e = document.querySelector(arguments[0]); return [e.lang, e.dir]"
     for selector in ("#translation p", "#hypotheses .text", "#target-words", ".labels-left span"):

@@ -81,7 +81,8 @@ def test_empty_lines_count_as_texts(client, engine):
 
 def test_a_glossary(told_ingress, engine):
     client = TestClient(make_app(told_ingress), "http://localhost")
-    assert client.get("/page/models").json()["glossaries"] == ["winter"]
+    models = client.get("/page/models").json()["models"]
+    assert {tuple(model["glossaries"]) for model in models} == {("winter",)}
     fields = {"model": "en-de", "text": "the snow of Kim\n\nno term", "glossary": "winter"}
     lines = client.post("/page/translate", json=fields).json()["lines"]
     texts = [[one["text"] for one in line["hypotheses"]] for line in lines]

@@ -5,8 +5,7 @@ const PAUSE = 300; // Milliseconds without a key before a text is translated.
 const EMBEDDED = get("data");
 
 const state = {
-  models: [],
-  glossaries: [],
+  models: [], // An entry for each pair of languages of a model.
   reply: null, // The last answer for the text that stands in the box.
   line: 0,
   attention: null,
@@ -21,8 +20,21 @@ try { state.key = sessionStorage.getItem("kformer-key") || ""; } catch { /* Aske
 
 const view = new AttentionView();
 
+const keyOf = ({ name, languages }) => [name, ...languages.filter(Boolean)].join(" ");
+
 function model() {
-  return state.models.find(({ name }) => name === get("model").value) || state.models[0];
+  return state.models.find((each) => keyOf(each) === get("model").value) || state.models[0];
+}
+
+/** The keys and labels of the models; with languages if one of them has several pairs. */
+function modelChoices() {
+  const { size } = new Set(state.models.map(({ name }) => name));
+  return state.models.map((each) => {
+    const names = [each.source, each.target].map(({ lang }) => languageName(lang));
+    const pair = state.models.length > size ? names.filter(Boolean).join(" → ") : "";
+    const parts = [size > 1 || !pair ? each.name : "", pair].filter(Boolean);
+    return [keyOf(each), parts.join(": ")];
+  });
 }
 
 // ---- requests ----
@@ -61,8 +73,7 @@ async function ask(path, body, signal) {
 
 async function loadModels() {
   try {
-    const { models, glossaries } = await ask("models");
-    Object.assign(state, { models, glossaries });
+    state.models = (await ask("models")).models;
     state.problem = state.models.length ? null : new Problem("noModels");
     get("key-form").hidden = true;
   } catch (error) {
@@ -72,10 +83,7 @@ async function loadModels() {
       if (!state.key) state.problem = null;
     }
   }
-  const names = state.models.map(({ name }) => [name, name]);
-  options(get("model"), names.length ? names : [["", ""]], get("model").value || names[0]?.[0]);
-  get("model-choice").hidden = names.length < 2;
-  get("glossary-choice").hidden = !state.glossaries.length;
+  get("model-choice").hidden = state.models.length < 2;
   showFrame();
   show();
   if (state.models.length) schedule(0);
@@ -104,7 +112,8 @@ async function translate(number, text) {
   const { signal } = state.request;
   try {
     const glossary = get("glossary").value;
-    const reply = await ask("translate", { model: model().name, text, glossary }, signal);
+    const { name, languages } = model();
+    const reply = await ask("translate", { model: name, languages, text, glossary }, signal);
     if (number !== state.number) return;
     const line = Math.min(state.line, reply.lines.length - 1);
     Object.assign(state, { reply, line, attention: null, problem: null });
@@ -134,7 +143,8 @@ async function inspect(number, signal) {
   state.reason = "attentionLong";
   const line = state.line;
   try {
-    const attention = await ask("attention", { model: model().name, text: source }, signal);
+    const { name, languages } = model();
+    const attention = await ask("attention", { model: name, languages, text: source }, signal);
     if (number !== state.number || line !== state.line) return;
     state.attention = attention;
   } catch (error) {
@@ -154,6 +164,7 @@ function busy(is) {
 /** The parts that depend on language and model alone. */
 function showFrame() {
   document.documentElement.lang = TONGUES[tongue];
+  options(get("model"), state.models.length ? modelChoices() : [["", ""]], get("model").value);
   const name = model()?.name;
   document.title = name ? `${name} · kformer` : `${say("title")} · kformer`;
   for (const element of document.querySelectorAll("[data-text]")) {
@@ -172,7 +183,8 @@ function showFrame() {
   inTongue(get("source"), languages.source);
   get("source-language").textContent = languageName(languages.source.lang);
   get("target-language").textContent = languageName(languages.target.lang);
-  const glossaries = state.glossaries.map((each) => [each, each]);
+  const glossaries = (model()?.glossaries || []).map((each) => [each, each]);
+  get("glossary-choice").hidden = !glossaries.length;
   options(get("glossary"), [["", say("noGlossary")], ...glossaries], get("glossary").value);
   get("example").hidden = EMBEDDED !== null || !model()?.example;
 }
