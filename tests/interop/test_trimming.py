@@ -139,6 +139,33 @@ def test_languages_and_search_options_are_kept(runs, texts):
 
 
 @quick
+@pytest.mark.parametrize("is_joint", [True, False])
+def test_languages_of_a_trained_tokenizer_are_kept(randomize, texts, is_joint):
+    sizes = {"vocabulary_size": 500, "languages": ["de", "zh"]}
+    target = {} if is_joint else {"target_texts": corpus(400, seed=3)}
+    tokenizer = kformer.Tokenizer.train(texts=corpus(400), **sizes, **target)
+    sizes = {"hidden_dim": 16, "intermediate_dim": 24, "num_heads": 2}
+    sizes |= {"num_encoder_layers": 1, "num_decoder_layers": 1, "max_length": 64}
+    if not is_joint:
+        sizes["target_vocabulary_size"] = tokenizer.target_vocabulary_size
+    model = randomize(kformer.Transformer(tokenizer.vocabulary_size, **sizes))
+    whole = kformer.Translator(model, tokenizer.for_languages(target="zh"))
+    small = trim_vocabulary(whole, texts)
+    assert small.tokenizer.vocabulary_size < whole.tokenizer.vocabulary_size
+    assert small.tokenizer.languages == whole.tokenizer.languages == {"de": 4, "zh": 5}
+    assert small.tokenizer.target_language == "zh"
+    # The pieces of the text can write every translation.
+    pieces = [each.tokenizer.vocabulary("target").pieces for each in (whole, small)]
+    shortlist = [pieces[0].index(piece) for piece in pieces[1]]
+    texts = [">>de<< noon", ">>Achtung<< noon", *texts]
+    codes = ["zh", "zh", *["de", "zh"] * (len(texts) // 2 - 1)]
+    options = {"target_language": codes, "max_length": 8}
+    assert small(texts, **options) == whole(texts, shortlist=shortlist, **options)
+    rows = small.tokenizer.tokenize(texts, special_tokens=True)
+    assert [row[0] for row in rows] == [4, *[5] * (len(texts) - 1)]
+
+
+@quick
 def test_the_command(runs, texts, tmp_path, capfd):
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     run, output, file = str(runs["nllb"]), str(tmp_path / "small"), str(tmp_path / "text")
