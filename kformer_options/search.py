@@ -253,17 +253,18 @@ class SearchOptions:
         """The limit of the shortest source: a limit relative to the source is never below it."""
         return min(max(1, self.min_length, len(self.prefix_ids)), self.max_length)
 
-    def penalty(self, length):
+    def penalty(self, length, length_penalty=None):
         """The divisor of the score of a hypothesis.
 
         Args:
             length: int. Its tokens, the end token included.
+            length_penalty: float, default `None`, for that of the options.
 
         Returns:
             float.
         """
         base = (5 + length) / 6 if self.mode == "kformer" else length
-        return base**self.length_penalty
+        return base ** (self.length_penalty if length_penalty is None else length_penalty)
 
     @property
     def rows_per_sentence(self):

@@ -61,7 +61,15 @@ BACKEND_MODULES = (
 GRAPH_MODULES = {
     *(
         f"kformer.export.saved_model.{name}"
-        for name in ("alignment", "constrained", "graph", "signatures", "tokenizer", "translation")
+        for name in (
+            "alignment",
+            "constrained",
+            "graph",
+            "languages",
+            "signatures",
+            "tokenizer",
+            "translation",
+        )
     ),
     "kformer.serving.ingress.grpc_server",
 }

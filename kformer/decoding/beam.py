@@ -6,7 +6,14 @@ Shape letters: B sentences, K beams, V vocabulary, L the longest hypothesis with
 from keras import ops
 
 from kformer.decoding.allocation import allocated_continuations
-from kformer.decoding.beams import add_finished, decoder_rows, last_tokens, run_beams, write_token
+from kformer.decoding.beams import (
+    add_finished,
+    decoder_rows,
+    last_tokens,
+    penalized,
+    run_beams,
+    write_token,
+)
 from kformer.decoding.constraints import IMPOSSIBLE, log_softmax
 from kformer.decoding.decoders import reorder
 from kformer.decoding.row_constraints import follow, is_complete, is_empty, of_parents
@@ -19,7 +26,7 @@ def length_penalty(length, alpha):
 
     Args:
         length: int or integer tensor. The tokens of the hypothesis, the end token included.
-        alpha: float. The exponent; 0 for no penalty.
+        alpha: float, or a tensor of that shape. The exponent; 0 for no penalty.
 
     Returns:
         float32 tensor of the shape of `length`.
@@ -64,7 +71,8 @@ def beam_search(
         beam_size: int. K.
         n_best: int, default 1. The number of best hypotheses that must be exact. The further ones
             are those that the search has found by then.
-        alpha: float, default 0.6. The exponent of the length penalty.
+        alpha: float, default 0.6. The exponent of the length penalty; or a float32 tensor `[B]`,
+            with that of each sentence.
         early_stopping: bool, default `False`. Whether a sentence is done as soon as its `n_best`
             hypotheses rank above the best live one at its present length. That takes fewer steps,
             and may miss a longer hypothesis of a higher rank.
@@ -112,6 +120,9 @@ def beam_search(
     special = constraints.special
 
     def advance(beams):
+        def ranks(scores, length):
+            return penalized(scores, length, alpha, beams, penalty)
+
         logits, decoder = step(last_tokens(beams, special.start_id), beams.decoder)
         end_scores, scores, tokens, parents = _proposals(logits, beams, constraints)
         if early_stopping:
@@ -120,13 +131,12 @@ def beam_search(
             end_scores = ops.where(ops.expand_dims(beams.is_open, 1), end_scores, IMPOSSIBLE)
         length = beams.length + 1
         ended_ids = write_token(beams.live_ids, beams.length, special.end_id)
-        finished = add_finished(beams, ended_ids, end_scores, end_scores / penalty(length, alpha))
+        finished = add_finished(beams, ended_ids, end_scores, ranks(end_scores, length))
         # Scores only fall, so a live hypothesis ranks highest at the shortest or the longest length
         # that it may still have.
-        attainable = scores[:, 0] / penalty(length + 1, alpha)
+        attainable = ranks(scores[:, 0], length + 1)
         if not early_stopping:
-            at_longest = scores[:, 0] / penalty(beams.limits + 1, alpha)
-            attainable = ops.maximum(attainable, at_longest)
+            attainable = ops.maximum(attainable, ranks(scores[:, 0], beams.limits + 1))
         can_win = attainable > finished.finished_ranks[:, n_best - 1]
         live_ids = pick(beams.live_ids, parents)
         live_ids = write_token(live_ids, beams.length, ops.expand_dims(tokens, 2))
@@ -144,7 +154,7 @@ def beam_search(
         )
 
     return run_beams(
-        advance, state, limits, beam_size, steps, constraints, drop_finished, prompt, rows
+        advance, state, limits, beam_size, steps, constraints, drop_finished, prompt, rows, alpha
     )
 
 

@@ -19,7 +19,14 @@ Shape letters: B sentences, K beams, C candidates, V vocabulary, L the longest h
 
 from keras import ops
 
-from kformer.decoding.beams import add_finished, decoder_rows, last_tokens, run_beams, write_token
+from kformer.decoding.beams import (
+    add_finished,
+    decoder_rows,
+    last_tokens,
+    penalized,
+    run_beams,
+    write_token,
+)
 from kformer.decoding.constraints import IMPOSSIBLE
 from kformer.decoding.decoders import reorder
 from kformer.utils.backend import pick, stable_top_k
@@ -51,7 +58,8 @@ def huggingface_beam_search(
         steps: int, or scalar tensor where shapes are dynamic. L, usually `max(limits) + 1`. After
             fewer steps some sentences may not be done.
         beam_size: int. K.
-        alpha: float, default 1.0. Exponent of the length.
+        alpha: float, default 1.0. Exponent of the length; or a float32 tensor `[B]`, with that of
+            each sentence.
         early_stopping: `True`, `False`, `"never"` or `"shrink"`, default `False`. See above.
         drop_finished: bool, default `False`. As for `beam_search`.
         prompt: int32 tensor `[B, P]`, default `None`. As for `beam_search`.
@@ -65,6 +73,9 @@ def huggingface_beam_search(
     special = constraints.special
 
     def advance(beams):
+        def ranks(scores, length):
+            return penalized(scores, length, alpha, beams, _penalty)
+
         logits, decoder = step(last_tokens(beams, special.start_id), beams.decoder)
         at_limit = beams.length >= beams.limits  # [B]
         log_probabilities = constraints.log_probabilities(
@@ -91,13 +102,14 @@ def huggingface_beam_search(
         counts = ops.logical_and(ends, is_among_first)
         counts = ops.logical_and(counts, ops.expand_dims(beams.is_open, 1))
         counted = ops.where(counts, scores, IMPOSSIBLE)
-        divisor = ops.cast(beams.length + 1, "float32") ** alpha
-        finished = add_finished(beams, ids, counted, counted / divisor)
+        finished = add_finished(beams, ids, counted, ranks(counted, beams.length + 1))
         live_scores, indices = stable_top_k(ops.where(ends, IMPOSSIBLE, scores), beam_size)
-        if early_stopping == "never" and alpha > 0:
-            divisor = ops.cast(beams.limits + 1, "float32") ** alpha
+        attainable = ranks(live_scores[:, 0], beams.length + 1)
+        if early_stopping == "never":  # Scores only fall, so it is the highest at either length.
+            at_longest = ranks(live_scores[:, 0], beams.limits + 1)
+            attainable = ops.maximum(attainable, at_longest)
         worst = finished.finished_ranks[:, -1]  # minus infinity until K hypotheses are finished
-        can_win = live_scores[:, 0] / divisor > worst
+        can_win = attainable > worst
         if early_stopping is True:
             can_win = ops.logical_and(can_win, ops.isinf(worst))
         elif early_stopping == "shrink":
@@ -112,7 +124,13 @@ def huggingface_beam_search(
             decoder=reorder(decoder, decoder_rows(pick(parents, indices))),
         )
 
-    return run_beams(advance, state, limits, beam_size, steps, constraints, drop_finished, prompt)
+    return run_beams(
+        advance, state, limits, beam_size, steps, constraints, drop_finished, prompt, alpha=alpha
+    )
+
+
+def _penalty(length, alpha):
+    return ops.cast(length, "float32") ** alpha
 
 
 def _candidates(log_probabilities, live_scores):

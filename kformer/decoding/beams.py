@@ -3,6 +3,7 @@
 Shape letters: B sentences, K beams, L the longest hypothesis with its end token.
 """
 
+import numbers
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -32,6 +33,7 @@ class BeamState(NamedTuple):
     prompt: Any = ()  # int32 [B, P] where repetition is penalised: the tokens before, right-aligned
     rows: Any = ()  # `RowConstraints` where sentences have their own
     progress: Any = ()  # `Progress` of the live hypotheses with them
+    alpha: Any = ()  # float32 [B] where each sentence has a length penalty of its own
 
 
 class BeamResult(NamedTuple):
@@ -44,7 +46,16 @@ class BeamResult(NamedTuple):
 
 
 def run_beams(
-    advance, state, limits, beam_size, steps, constraints, drop_finished, prompt=None, rows=()
+    advance,
+    state,
+    limits,
+    beam_size,
+    steps,
+    constraints,
+    drop_finished,
+    prompt=None,
+    rows=(),
+    alpha=(),
 ):
     """Runs a beam search; its other arguments and its returns are those of `beam_search`.
 
@@ -69,6 +80,7 @@ def run_beams(
         prompt=constraints.first_prompt(prompt, limits),
         rows=rows,
         progress=first_progress(rows, beam_size) if rows else (),
+        alpha=() if isinstance(alpha, numbers.Real) else alpha,
     )
     hypotheses, is_done = run_steps(
         advance,
@@ -79,6 +91,22 @@ def run_beams(
         width=beam_size if drop_finished else None,
     )
     return BeamResult(*hypotheses, is_done)
+
+
+def penalized(scores, length, alpha, beams, penalty):
+    """Returns scores `[B, ...]`, divided by the length penalties of their sentences.
+
+    Args:
+        scores: float32 tensor `[B, ...]`.
+        length: int32 scalar tensor, or `[B]`. The tokens of the hypotheses.
+        alpha: float, or the tensor `beams.alpha` of the beginning of the search.
+        beams: `BeamState`.
+        penalty: function of `length` and the exponents to the divisors.
+    """
+    if isinstance(alpha, numbers.Real):
+        return scores / penalty(length, alpha)
+    divisors = penalty(length, beams.alpha)
+    return scores / ops.reshape(divisors, (-1,) + (1,) * (len(scores.shape) - 1))
 
 
 def write_token(ids, position, token):

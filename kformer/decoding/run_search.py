@@ -63,6 +63,7 @@ def search(
     drop_finished=None,
     rows=None,
     joins=None,
+    length_penalties=None,
 ):
     """Searches with tensors: the function that `Searcher` compiles and a SavedModel contains.
 
@@ -84,6 +85,8 @@ def search(
             prefixes follow the options' `prefix_ids`. In the mode "huggingface" this package's own
             beam then searches, with that mode's length penalty.
         joins: `Joins`, default `None`. Which tokens write no whole word, for `rows`.
+        length_penalties: float32 tensor `[B]`, default `None`. The length penalty of each sentence
+            in a beam search; `None` for the options'.
 
     Returns:
         `SearchResult` of tensors, and a boolean tensor `[B]`: which sentences are done.
@@ -111,6 +114,7 @@ def search(
     common = {"steps": steps, "drop_finished": drop_finished}
     if options.beam_size > 1 and not options.sampling:
         common["prompt"] = prompt
+        common["alpha"] = options.length_penalty if length_penalties is None else length_penalties
         beams = _search_beams(step, state, limits, constraints, options, rows, common)
         ids, scores, ranks = (values[:, : options.n_best] for values in beams[:3])
         return SearchResult(columns.ids(ids), scores, ranks), beams.is_done
@@ -150,7 +154,7 @@ def search(
 
 def _search_beams(step, state, limits, constraints, options, rows, common):
     """Runs the beam search of the mode of the options; returns its `BeamResult`."""
-    common |= {"beam_size": options.beam_size, "alpha": options.length_penalty}
+    common["beam_size"] = options.beam_size
     if options.mode == "huggingface" and rows is None:
         common["early_stopping"] = options.early_stopping
         return huggingface_beam_search(step, state, limits, constraints, **common)
@@ -162,7 +166,7 @@ def _search_beams(step, state, limits, constraints, options, rows, common):
         n_best=options.n_best,
         early_stopping=options.early_stopping is True,
         rows=rows or (),
-        penalty=lambda length, alpha: options.penalty(ops.cast(length, "float32")),
+        penalty=lambda length, alpha: options.penalty(ops.cast(length, "float32"), alpha),
         **common,
     )
 

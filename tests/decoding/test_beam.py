@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kformer.decoding import beam_search, length_penalty
+from kformer.decoding import (
+    Constraints,
+    SpecialTokens,
+    beam_search,
+    huggingface_beam_search,
+    length_penalty,
+)
 from tests.decoding.toys import (
     LOOP_MODULE,
     Special,
@@ -126,6 +132,34 @@ def test_equals_numpy_beam(case):
     for sentence, limit in enumerate(limits):
         expected, _ = oracle_beam(toy, sentence, int(limit), **case)
         assert_equals_oracle(toy, results, sentence, expected, n_best)
+
+
+def test_each_sentence_has_its_own_length_penalty():
+    toy, alphas = Toy(3, 6), [0.0, 0.6, 2.5, -0.7, 1.0, 4.0]
+    limits, alpha = limits_of(3, 6), ops.convert_to_tensor(np.array(alphas, "float32"))
+    drops = keras.backend.backend() != "jax"  # The penalties stay with the sentences that remain.
+    results = run(toy, limits, beam_size=3, n_best=3, alpha=alpha, drop_finished=drops)
+    for sentence, limit in enumerate(limits):
+        expected, _ = oracle_beam(toy, sentence, int(limit), beam_size=3, alpha=alphas[sentence])
+        assert_equals_oracle(toy, results, sentence, expected, 3)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("early_stopping", [False, "never"])
+def test_each_sentence_has_its_own_length_penalty_by_hugging_faces_rules(early_stopping):
+    toy, alphas, limits = Toy(3, 6), [0.0, 0.6, 2.5, -0.7, 1.0, 4.0], limits_of(3, 6)
+    constraints = Constraints(SpecialTokens(*toy.special), at_limit="free_end")
+
+    def search(alpha):
+        settings = {"beam_size": 3, "steps": 14, "early_stopping": early_stopping}
+        arrays = toy.state(3), ops.convert_to_tensor(limits)
+        found = huggingface_beam_search(toy.step, *arrays, constraints, alpha=alpha, **settings)
+        return [ops.convert_to_numpy(values) for values in found]
+
+    together = search(ops.convert_to_tensor(np.array(alphas, "float32")))
+    for sentence, alpha in enumerate(alphas):
+        for ours, alone in zip(together, search(alpha), strict=True):
+            np.testing.assert_allclose(ours[sentence], alone[sentence], rtol=1e-6)
 
 
 @pytest.mark.any_backend

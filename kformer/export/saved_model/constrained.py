@@ -21,7 +21,7 @@ class RowSignatures:
         self._vocabulary = vocabulary
         self._joins = word_joins(vocabulary, graph.model.target_vocabulary_size)
 
-    def constrained(self, text, terms):
+    def constrained(self, text, terms, target_language=None):
         """The best translation of each text that contains its terms.
 
         Args:
@@ -37,11 +37,11 @@ class RowSignatures:
         phrases, is_whole = self._phrases(with_a_row(terms))
         rows = RowConstraints(phrases=phrases)
         least = tf.reduce_sum(_lengths(phrases[:, :, 0]), axis=1)
-        result = self._translate(text, rows, least)
+        result = self._translate(text, target_language, rows, least)
         has_terms = is_whole[:batch] & tf.math.is_finite(result["scores"][:, 0])
         return {**self.graph.best(result), "has_terms": has_terms}
 
-    def prefix(self, text, prefix):
+    def prefix(self, text, prefix, target_language=None):
         """The best translation of each text that begins with its prefix.
 
         Args:
@@ -62,19 +62,21 @@ class RowSignatures:
         is_known = tf.reduce_all(ids != self._vocabulary.unknown_id, axis=1)
         ids = tf.where(is_known[:, None], ids, NO_TOKEN)
         ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=NO_TOKEN)
-        result = self._translate(text, RowConstraints(prefix=ids), _lengths(ids))
+        constraints = RowConstraints(prefix=ids)
+        result = self._translate(text, target_language, constraints, _lengths(ids))
         has_prefix = is_known & ~was_cut & (tf.cast(rows.row_lengths(), tf.int32) <= most)
         return {**self.graph.best(result), "has_prefix": has_prefix[:batch]}
 
-    def _translate(self, text, rows, least):
+    def _translate(self, text, target_language, rows, least):
         """As `TranslationGraph.translate`, with limits raised to the tokens that rows need."""
+        constraints = {"rows": rows, "joins": self._joins}
 
-        def search(source_ids, limits, options):
+        def search(source_ids, limits, options, **of_language):
             raised = tf.maximum(limits, least + len(options.prefix_ids))
             limits = tf.where(limits > 0, tf.minimum(raised, options.max_length), limits)
-            return self.graph.search(source_ids, limits, options, rows=rows, joins=self._joins)
+            return self.graph.search(source_ids, limits, options, **constraints, **of_language)
 
-        return self.graph.translate(text, self.graph.best_one, search)
+        return self.graph.translate(text, target_language, self.graph.best_one, search)
 
     def _phrases(self, terms):
         """Ids `[B, K, 2, P]` of terms `[B, (K)]`, in the second form without the space sign in

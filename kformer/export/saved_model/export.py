@@ -54,6 +54,16 @@ def export_saved_model(
       the index of each target word's source word, or -1; by the attention that `calibrate` chose or
       guided alignment trained.
 
+    Where a model reads a target language that a text can choose (a tokenizer of several languages,
+    published models of several directions), every signature has the input `target_language:
+    string[B]` as well: codes among `tokenizer.languages`, or "" for the translator's own language.
+    A batch may have several languages. As in Python, the search is the one that was chosen for the
+    language, unless `options` change it, and a text's own tag (`>>de<< text`) takes the place of
+    the language before it. An unknown code is an InvalidArgument error. One code, `string[1]`, is
+    for all texts, and [""] is the default value in the graph: TensorFlow Serving takes it where a
+    gRPC request has no such input. Its REST interface and `tf.saved_model.load` need the input, and
+    where the server batches requests it needs a code for each text.
+
     Batch and lengths are dynamic. How the search works is fixed here, since a server that batches
     requests needs one meaning for a row. From a JAX or PyTorch backend the graph is made in a
     second process with the TensorFlow backend.
@@ -105,14 +115,18 @@ def export_saved_model(
     if signatures is not None and not isinstance(signatures, str):
         signatures = list(signatures)
     check_signatures(signatures, dtype or translator.model.policy_name, translator.model, search)
+    changes = options
     options = {"dtype": dtype, "single": single, "signatures": signatures}
+    choices = _target_choices(translator, search, changes)
+    # Another process computes the options by language itself.
+    fields = {name: getattr(search, name) for name in (*changes, "n_best", "sampling")}
     return write_version(
         path,
         version,
-        lambda: _build(translator, search, dtype, single, signatures),
+        lambda: _build(translator, search, choices, dtype, single, signatures),
         kind="translator",
         save=lambda folder: save_parts(translator, folder),
-        options={**dataclasses.asdict(search), **options},
+        options={**fields, **options},
         imports=imports,
     )
 
@@ -131,14 +145,43 @@ def load_parts(folder):
     return Translator.load(runs if len(runs) > 1 else runs[0])
 
 
-def _build(translator, search, dtype, single, names):
+def _target_choices(translator, search, changes):
+    """Returns the target languages of which each text may choose one.
+
+    Args:
+        translator: `kformer.Translator`.
+        search: `SearchOptions`. Those of its own language.
+        changes: dict. The options of a search that the export changes.
+
+    Returns:
+        Dict of code to a pair of `kformer.Tokenizer` and `SearchOptions`. The first is "", for the
+        translator's own language. Empty where there is no choice.
+    """
+    tokenizer = translator.tokenizer
+    choices = {"": (tokenizer, search)}
+    for code in tokenizer.languages:
+        try:
+            other = translator.for_languages(target=code)
+        except ValueError:  # The model has it as its start token, or does not read it.
+            return {}
+        options = dataclasses.replace(other.search_options(changes), n_best=search.n_best)
+        choices[code] = other.tokenizer, options
+    same = {(each.source_suffix, options.prefix_ids) for each, options in choices.values()}
+    rows = {(each.source_prefix, options) for each, options in choices.values()}
+    return choices if len(same) == 1 < len(rows) else {}
+
+
+def _build(translator, search, choices, dtype, single, names):
     """The module, the signatures and the metadata, for `write_version`."""
+    from kformer.export.saved_model.languages import GraphLanguages
     from kformer.export.saved_model.tokenizer import GraphTokenizer
     from kformer.export.saved_model.translation import TranslationGraph
 
     model, tokenizer = translator.model, translator.tokenizer
     aligned_by = None if isinstance(model, Ensemble) else stored_source(translator)
-    graph = TranslationGraph(model, GraphTokenizer(tokenizer), tokenizer, search, dtype, aligned_by)
+    languages = GraphLanguages(choices) if choices else None
+    arguments = tokenizer, search, dtype, aligned_by, languages
+    graph = TranslationGraph(model, GraphTokenizer(tokenizer), *arguments)
     metadata = {
         "search": dataclasses.asdict(search),
         "dtype": graph.dtype,
@@ -146,4 +189,7 @@ def _build(translator, search, dtype, single, names):
         "max_text_bytes": graph.max_text_bytes,
         "config": without_paths(translator.config),
     }
+    if choices:
+        metadata["languages"] = list(tokenizer.languages)
+        metadata["target_language"] = tokenizer.target_language
     return *graph.build(single, names), metadata

@@ -91,6 +91,26 @@ def _numbered(path):
     return {int(folder.name): folder for folder in folders if folder.is_dir()}
 
 
+def write_defaults(folder, values):
+    """Writes what inputs are where a request leaves them out, into the graph of a SavedModel.
+
+    TensorFlow Serving reads it. (`tf.saved_model.save` could write it, but would trace the
+    signatures once more.)
+
+    Args:
+        folder: `pathlib.Path`. The version's folder.
+        values: dict of the name of an input to a `TensorProto`.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    file = folder / GRAPH_FILE
+    saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for signature in saved_model.meta_graphs[0].signature_def.values():
+        for name in values.keys() & signature.inputs.keys():
+            signature.defaults[name].CopyFrom(values[name])
+    file.write_bytes(saved_model.SerializeToString())
+
+
 def write_metadata(folder, metadata):
     """Writes what a SavedModel was made from beside it.
 

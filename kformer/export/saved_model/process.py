@@ -11,7 +11,8 @@ import tempfile
 
 import keras
 
-from kformer.export.saved_model.folder import version_folder, write_metadata
+from kformer.export.saved_model.folder import version_folder, write_defaults, write_metadata
+from kformer.export.saved_model.names import TARGET_LANGUAGE
 from kformer.utils.files import new_folder
 from kformer_options.child_process import environment
 from kformer_options.installed import check_extra
@@ -56,6 +57,8 @@ def write_version(path, version, build, *, kind, save, options, imports=(), has_
         with new_folder(target) as folder:
             module, signatures, metadata = build()
             tf.saved_model.save(module, str(folder), signatures=signatures)
+            if metadata.get("languages"):
+                write_defaults(folder, {TARGET_LANGUAGE: tf.make_tensor_proto([""])})
             write_metadata(folder, metadata)
         return target
     options = {**options, "version": int(target.name), "imports": list(imports)}

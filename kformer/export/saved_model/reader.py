@@ -271,7 +271,8 @@ class SavedModelTranslator:
         if "terms" in inputs:
             most = max(map(len, inputs["terms"]))
             padded = [[*row, *[""] * (most - len(row))] for row in inputs["terms"]]
-            inputs = {"terms": tf.constant(padded, tf.string, shape=[len(texts), most])}
+            padded = tf.constant(padded, tf.string, shape=[len(texts), most])
+            inputs = {**inputs, "terms": padded}
         inputs = {key: tf.constant(value) for key, value in inputs.items()}
         outputs = self._signature(name)(text=tf.constant(texts), **inputs)
         arrays = {key: value.numpy() for key, value in outputs.items()}

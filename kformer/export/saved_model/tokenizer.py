@@ -25,8 +25,9 @@ class GraphTokenizer(tf.Module):
     `tf.function`s. Each method takes an empty batch, and no string can make it fail or change
     another row.
 
-    - `tokenize(texts, side="source", special_tokens=True)`: `tf.string` [B] to ragged int32 [B,
-      (S)].
+    - `tokenize(texts, side="source", special_tokens=True, prefixes=None)`: `tf.string` [B] to
+      ragged int32 [B, (S)]. `prefixes`, int32 [B, P] filled up with -1, take the place of the
+      tokenizer's own prefix.
     - `detokenize(ids, side="target")`: ragged or dense integers [B, (T)], or dense [..., T], to
       `tf.string` [B] or [...]. Control ids write nothing, so padding may stay.
     - `tokens(ids, side="target")`: ids of any shape, ragged or dense, to the pieces as `tf.string`
@@ -80,7 +81,7 @@ class GraphTokenizer(tf.Module):
             self._unknown_id = tokenizer.unknown_id
             self._only_known_tags = tokenizer.language_tags == "known"
 
-    def tokenize(self, texts, side="source", special_tokens=True):
+    def tokenize(self, texts, side="source", special_tokens=True, prefixes=None):
         vocabulary = self._side(side)
         texts = tf.convert_to_tensor(texts, tf.string)
         columns = []
@@ -93,7 +94,11 @@ class GraphTokenizer(tf.Module):
             rows = tf.ones([ids.nrows()], tf.bool)
             # A text's own tag replaces the prefix.
             prefixed = rows if len(columns) == 1 else ~has_tag
-            columns.insert(0, _repeated(self._prefixes[side], prefixed))
+            if prefixes is None:
+                prefix = _repeated(self._prefixes[side], prefixed)
+            else:
+                prefix = tf.ragged.boolean_mask(prefixes, (prefixes >= 0) & prefixed[:, None])
+            columns.insert(0, prefix)
             columns.append(_repeated(self._suffixes[side], rows))
         return ids if len(columns) == 1 else tf.concat(columns, axis=1)
 

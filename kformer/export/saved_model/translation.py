@@ -22,7 +22,7 @@ from kformer.export.saved_model.graph import (
     signature,
     with_a_row,
 )
-from kformer.export.saved_model.names import DEFAULT_SIGNATURE, INPUTS
+from kformer.export.saved_model.names import DEFAULT_SIGNATURE, INPUTS, TARGET_LANGUAGE
 from kformer.models import Ensemble
 from kformer.text.text_bound import byte_bound
 from kformer.utils.backend import static_shapes
@@ -46,13 +46,24 @@ class TranslationGraph:
         dtype: str, default `None`. How matrices are stored, as for `export_saved_model`.
         aligned_by: `AlignmentSource`, default `None`. The attention that the signature `alignment`
             reads; it needs one.
+        languages: `GraphLanguages`, default `None`. The target languages of which each text may
+            choose one; `None` for one direction.
 
     Raises:
         ValueError: the options do not fit the model, or the model cannot be stored in that dtype.
         RuntimeError: this build of TensorFlow has no int8 products.
     """
 
-    def __init__(self, model, graph_tokenizer, tokenizer, options, dtype=None, aligned_by=None):
+    def __init__(
+        self,
+        model,
+        graph_tokenizer,
+        tokenizer,
+        options,
+        dtype=None,
+        aligned_by=None,
+        languages=None,
+    ):
         check_options(model, options)
         models = model.models if isinstance(model, Ensemble) else [model]
         self._why_not_fast = next(filter(None, map(why_not_fast, models)), None)
@@ -73,13 +84,19 @@ class TranslationGraph:
         self.dtype = dtype or model.policy_name
         self.ops = stored_ops(dtype or "float32") if is_fast else None
         self.decoder = decoder_for(model, self.ops)
+        self.languages = languages
         self._suffix = list(tokenizer.source_suffix)
         self._num_special = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
         # Where a text may begin with a language tag, its tag is not translated either.
         self._tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
+        rows = self._search_rows(tf.zeros([1], tf.int32))
         self._search_compiled = tf.function(
             self._search_in_static_shapes,
-            input_signature=[tf.TensorSpec([1, None], tf.int32), tf.TensorSpec([1], tf.int32)],
+            input_signature=[
+                tf.TensorSpec([1, None], tf.int32),
+                tf.TensorSpec([1], tf.int32),
+                {name: tf.TensorSpec.from_tensor(row, name) for name, row in rows.items()},
+            ],
             autograph=False,
             jit_compile=True,
         )
@@ -107,13 +124,14 @@ class TranslationGraph:
         if self.dtype != "int8":  # Its products exist in graphs alone.
             # This makes the variables with the converted weights: a function that makes some is
             # traced twice, and XLA's graph needs them.
-            self.translate(tf.constant([""]), self.best_one)
-        functions = {}
+            self.translate(tf.constant([""]), tf.constant([""]), self.best_one)
+        functions, language = {}, {TARGET_LANGUAGE: 1} if self.languages else {}
         for name in names:
             owner, ranks = self, {"text": 1}
             if name in INPUTS:
                 owner = RowSignatures(self, self._own_tokenizer.vocabulary("target"))
                 ranks = INPUTS[name]
+            ranks = ranks | language
             inputs = {key: ([None] * rank, "string") for key, rank in ranks.items()}
             functions[name] = signature(getattr(owner, name), inputs)
         if single:
@@ -122,14 +140,17 @@ class TranslationGraph:
                     "The signature for single texts is for a float32 model of the plain "
                     f"architecture, not for this one ({why}): export it without {named('single')}."
                 )
-            functions["single"] = signature(self.single, {"text": ([1], "string")})
+            inputs = {key: ([1], "string") for key in ("text", *language)}
+            functions["single"] = signature(self.single, inputs)
         module = owning_module(self.model, functions.values(), self.tokenizer)
         module.stored_variables = [] if self.ops is None else self.ops.variables
         return module, functions
 
     # ---- signatures ----
+    #
+    # Of a model of several target languages they have the input `target_language`, string `[B]`.
 
-    def serving_default(self, text):
+    def serving_default(self, text, target_language=None):
         """The best translation of each text.
 
         Args:
@@ -138,9 +159,9 @@ class TranslationGraph:
         Returns:
             Dict: `translation` string `[B]`, `score` float32 `[B]`, `truncated` boolean `[B]`.
         """
-        return self.best(self.translate(text, self.best_one))
+        return self.best(self.translate(text, target_language, self.best_one))
 
-    def n_best(self, text):
+    def n_best(self, text, target_language=None):
         """Several translations of each text, best first.
 
         Args:
@@ -150,10 +171,10 @@ class TranslationGraph:
             Dict: as of `serving_default`, and `translations` string `[B, N]`, `scores` float32
             `[B, N]`.
         """
-        result = self.translate(text, self.options)
+        result = self.translate(text, target_language, self.options)
         return {**self.best(result), "translations": result["texts"], "scores": result["scores"]}
 
-    def attention(self, text):
+    def attention(self, text, target_language=None):
         """The best translation of each text with the cross-attention behind it.
 
         Args:
@@ -163,7 +184,7 @@ class TranslationGraph:
             Dict: `translation` string `[B]`, `source_tokens` string `[B, S]`, `target_tokens`
             string `[B, T]` and `attention` float32 `[B, layers, heads, T, S]`.
         """
-        result = self.translate(text, self.best_one)
+        result = self.translate(text, target_language, self.best_one)
         source_ids, ids = result["source_ids"], result["ids"][:, 0]
         is_padding = tf.range(tf.shape(ids)[1]) >= self._lengths(ids)[:, None]
         return {
@@ -189,7 +210,7 @@ class TranslationGraph:
             weights = network.source_attention(source_ids, target_ids)
         return tf.cast(weights, tf.float32)
 
-    def alignment(self, text):
+    def alignment(self, text, target_language=None):
         """The best translation of each text with the source word of each of its words.
 
         Args:
@@ -198,13 +219,13 @@ class TranslationGraph:
         Returns:
             Dict: as `WordAlignment.of_translations`.
         """
-        result = self.translate(text, self.best_one)
+        result = self.translate(text, target_language, self.best_one)
         words = WordAlignment(self._own_tokenizer, self._aligned_by)
         ids = result["source_ids"], result["ids"][:, 0]
         more = self._lengths(ids[1]), self.source_attention(*ids)
         return {**self.best(result), **words.of_translations(*ids, *more)}
 
-    def single(self, text):
+    def single(self, text, target_language=None):
         """The best translation of one text, by a search that XLA compiles.
 
         Args:
@@ -213,19 +234,22 @@ class TranslationGraph:
         Returns:
             Dict: as of `serving_default`.
         """
-        return self.best(self.translate(text, self.best_one, self._search_single))
+        result = self.translate(text, target_language, self.best_one, self._search_single)
+        return self.best(result)
 
     # ---- their parts ----
 
-    def translate(self, text, options, search=None):
-        """Everything that a signature may return, for texts `[B]`."""
+    def translate(self, text, target_language, options, search=None):
+        """Everything that a signature may return, for texts `[B]` and codes `[B]`."""
         batch = tf.shape(text)[0]
+        language = self.languages and self.languages.indices(target_language, text)
         # Before the text is tokenized: that takes time and memory in proportion to its length.
         text, was_cut = cut_texts(with_a_row(text), self.max_text_bytes)
-        source_ids, lengths, truncated, is_empty = self._source_rows(text)
+        source_ids, lengths, truncated, is_empty = self._source_rows(text, language)
         # An empty text gets no steps: the others must not wait for what will be thrown away.
-        limits = tf.where(is_empty, 0, self._limits(lengths))
-        result = (search or self.search)(source_ids, limits, options)
+        limits = tf.where(is_empty, 0, self._limits(lengths, language))
+        rows = self._search_rows(language)
+        result = (search or self.search)(source_ids, limits, options, **rows)
         texts = tf.where(is_empty[:, None], "", self.tokenizer.detokenize(result.ids))
         scores = tf.where(is_empty[:, None], 0.0, result.scores)
         return {
@@ -236,28 +260,50 @@ class TranslationGraph:
             "truncated": (truncated | was_cut)[:batch],
         }
 
-    def _source_rows(self, text):
+    def _source_rows(self, text, language):
         """Padded ids `[B, S]`, and of each row `[B]`: its number of tokens, whether it was
         truncated, whether it has nothing to translate.
         """
-        rows = self.tokenizer.tokenize(text)
+        prefixes = None if language is None else self.languages.source_prefixes(language)
+        rows = self.tokenizer.tokenize(text, prefixes=prefixes)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
         limit = self.model.max_length
         ids, truncated = padded_rows(rows, limit, self.model.pad_id, self._suffix)
         least = tf.fill(tf.shape(lengths), self._num_special)
+        if prefixes is not None:
+            least = len(self._suffix) + tf.reduce_sum(tf.cast(prefixes >= 0, tf.int32), axis=1)
         if self._tags:
             first = rows[:, :1].to_tensor(default_value=-1, shape=[None, 1])
             has_tag = tf.reduce_any(first == tf.constant([self._tags], tf.int32), axis=1)
+            if prefixes is not None:
+                has_tag &= tf.reduce_all(prefixes < 0, axis=1)
             least += tf.cast(has_tag, tf.int32)
         return ids, tf.minimum(lengths, limit), truncated, lengths <= least
 
-    def _limits(self, lengths):
-        """`SearchOptions.limits` for int32 lengths of any shape, in the same 64 bits."""
+    def _limits(self, lengths, language=None):
+        """`SearchOptions.limits` for int32 lengths of any shape, in the same 64 bits.
+
+        Without the languages of the rows no language has a higher one.
+        """
         options = self.options
-        ratio = min(options.length_ratio, options.max_length)
-        relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + options.length_offset
+        ratio, offset = options.length_ratio, options.length_offset
+        if self.languages is not None:
+            ratio = self.languages.values("length_ratio", tf.float64, language)
+            offset = self.languages.values("length_offset", tf.int64, language)
+        largest = options.max_length
+        ratio = tf.minimum(ratio, largest) if tf.is_tensor(ratio) else min(ratio, largest)
+        relative = tf.cast(tf.cast(lengths, tf.float64) * ratio, tf.int64) + offset
         limits = tf.clip_by_value(relative, options.least_limit, options.max_length)
         return tf.cast(limits, tf.int32)
+
+    def _search_rows(self, language):
+        """What the search takes for rows of some languages `[B]`, as a dict; empty where all
+        languages are searched alike.
+        """
+        if self.languages is None:
+            return {}
+        penalties = self.languages.values("length_penalty", tf.float32, language)
+        return {"length_penalties": penalties} if tf.is_tensor(penalties) else {}
 
     def search(self, source_ids, limits, options, **rows):
         """`SearchResult` for padded ids `[B, S]` and limits `[B]`; `rows` as of the search."""
@@ -265,20 +311,20 @@ class TranslationGraph:
         arguments = self.decoder, source_ids, limits, numbers
         return run_search(*arguments, options=options, steps=steps, **rows)[0]
 
-    def _search_single(self, source_ids, limits, options):
+    def _search_single(self, source_ids, limits, options, **rows):
         """As `search` for one row. XLA compiles once for each length, so that is rounded up."""
         length = tf.shape(source_ids)[1]
         rounded = tf.minimum(-(-length // _LENGTHS) * _LENGTHS, self.model.max_length)
         padding = [[0, 0], [0, tf.maximum(length, rounded) - length]]
         source_ids = tf.pad(source_ids, padding, constant_values=self.model.pad_id)
-        return SearchResult(*self._search_compiled(source_ids, limits))
+        return SearchResult(*self._search_compiled(source_ids, limits, rows))
 
-    def _search_in_static_shapes(self, source_ids, limits):
+    def _search_in_static_shapes(self, source_ids, limits, rows):
         # The capacity that the longest source of this shape may need depends on the shape alone.
         steps = self._limits(tf.shape(source_ids)[1]) + 1
         arguments = decoder_for(self.model, XlaOps(self.ops)), source_ids, limits, tf.range(1)
         with static_shapes():
-            return tuple(run_search(*arguments, options=self.best_one, steps=steps)[0])
+            return tuple(run_search(*arguments, options=self.best_one, steps=steps, **rows)[0])
 
     def best(self, result):
         """What a signature with one translation for each text returns."""
