@@ -7,7 +7,7 @@ SentencePiece models 5 MB, their `tokenizer.json` 35 MB, and their weights a few
 
 import itertools
 
-from kformer.text.unigram_scores import message_fields
+from kformer.text.protobuf import message_fields
 from kformer.utils.files import parse_json, read_bytes
 
 MOST_LAYERS = 100

@@ -2,9 +2,7 @@
 
 Many published folders have no SentencePiece model any more, but the file of the `tokenizers`
 library: the same pieces and scores (unigram) or merges (BPE) and the same table of characters, in
-JSON. This module writes them as the protocol buffer that SentencePiece reads. It writes the bytes
-itself, as `kformer.text.unigram_scores` does: the protobuf library would tie kformer to the release
-that SentencePiece's Python module was generated for."""
+JSON. This module writes them as the protocol buffer that SentencePiece reads."""
 
 import base64
 import binascii
@@ -12,14 +10,13 @@ import functools
 import io
 import pathlib
 import re
-import struct
 import tempfile
 from dataclasses import dataclass
 
 import sentencepiece
 
 from kformer.text.normalization import SPACE_SIGN
-from kformer.text.unigram_scores import message_fields
+from kformer.text.protobuf import message, message_fields
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 # Field numbers of SentencePiece's ModelProto and of the NormalizerSpec inside it; others are in
@@ -295,29 +292,4 @@ def sentencepiece_model(
     table = {1: b"user_defined" if charsmap else b"identity", 2: charsmap or b""}
     normalizer = {**table, 3: adds_space, 4: joins_spaces, 5: True}
     fields = [(1, {1: name.encode("utf-8"), 2: score, 3: kind}) for name, score, kind in pieces]
-    return _message([*fields, (2, trainer), (3, normalizer)])
-
-
-def _message(fields):
-    """A message of pairs of field number and value: bytes, a float, a whole number, or the dict of
-    a message inside.
-    """
-    out = bytearray()
-    for number, value in fields:
-        content = _message(value.items()) if isinstance(value, dict) else value
-        if isinstance(content, bytes):
-            out += _varint(number << 3 | 2) + _varint(len(content)) + content
-        elif isinstance(content, float):
-            out += _varint(number << 3 | 5) + struct.pack("<f", content)
-        else:  # A negative number takes the two's complement of 64 bits.
-            out += _varint(number << 3) + _varint(int(content) & (1 << 64) - 1)
-    return bytes(out)
-
-
-def _varint(value):
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return message([*fields, (2, trainer), (3, normalizer)])

@@ -6,18 +6,18 @@ user's text can go, with their rows of the embeddings and of the output projecti
 """
 
 import dataclasses
-import itertools
-import unicodedata
 
 import numpy as np
-from keras import ops
 
 from kformer.models import Ensemble
+from kformer.models.token_tables import with_tables
 from kformer.text import Tokenizer
 from kformer.text.folder import SIDES
+from kformer.text.merges import merge_pieces
 from kformer.text.normalization import SPACE_SIGN, replace_all, valid_text
+from kformer.text.protobuf import message_fields
+from kformer.text.scripts import script_name
 from kformer.text.subword_sampling import BPE, model_type
-from kformer.text.unigram_scores import message_fields
 from kformer.text.vocabulary import model_pieces
 from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import without_calibration
@@ -26,11 +26,6 @@ from kformer_options.search import TOKEN_LISTS
 
 # The number of the pieces in SentencePiece's ModelProto.
 _PIECES_FIELD = 1
-# The weights with a row or column for each token, and its axis.
-_TABLES = {
-    **dict.fromkeys((f"{name}embedding/embeddings" for name in ("", "source_", "target_")), 0),
-    **{"output_projection/kernel": 1, "output_bias/bias": 0},
-}
 
 
 def trim_vocabulary(translator, texts):
@@ -116,9 +111,9 @@ def _needed_ids(tokenizer, side, texts):
     processor = vocabulary.processor
     ordinary = _ordinary_pieces(processor)
     special = set(model_pieces(processor)) - set(ordinary)  # bytes, controls
-    scripts = {None, *(_script(character) for text in texts for character in text)}
+    scripts = {None, *(script_name(character) for text in texts for character in text)}
     for i, piece in enumerate(vocabulary.pieces):
-        is_character = len(piece.strip(SPACE_SIGN)) < 2 and _script(piece[-1:]) in scripts
+        is_character = len(piece.strip(SPACE_SIGN)) < 2 and script_name(piece[-1:]) in scripts
         if piece in special or is_character:
             ids.add(i)
     before = vocabulary.normalization.before
@@ -127,7 +122,7 @@ def _needed_ids(tokenizer, side, texts):
     names |= {vocabulary.pieces[i] for i in ids}
     if model_type(vocabulary.model) == BPE:
         numbers = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-        names |= {merged for name in names for merged in _merges(name, ordinary)}
+        names |= {merged for name in names for merged in merge_pieces(list(name), ordinary)}
         ids |= {numbers[name] for name in names if name in numbers}
     return ids, names
 
@@ -139,26 +134,6 @@ def _ordinary_pieces(processor):
         for i in range(len(processor))
         if not (processor.is_control(i) or processor.is_unknown(i) or processor.is_byte(i))
     }
-
-
-def _script(character):
-    """The script of a letter, by the first word of its name; `None` for all else."""
-    if not character or not character.isalpha():
-        return None
-    return unicodedata.name(character, "").partition(" ")[0].partition("-")[0]
-
-
-def _merges(piece, scores):
-    """The pieces that BPE makes on its way from characters to a piece."""
-    symbols, merges = list(piece), []
-    while True:
-        pairs = [first + second for first, second in itertools.pairwise(symbols)]
-        ranked = [(scores[pair], -i, pair) for i, pair in enumerate(pairs) if pair in scores]
-        if not ranked:
-            return merges
-        _, i, pair = max(ranked)
-        symbols[-i : 2 - i] = [pair]
-        merges.append(pair)
 
 
 # ---- the tokenizer ----
@@ -207,17 +182,8 @@ def _trimmed_proto(vocabulary, names):
 
 def _trimmed_model(model, ids, numbers):
     """The model with the rows alone of the ids that stay."""
-    config = model.get_config()
-    config["vocabulary_size"] = len(ids["source"])
-    if config.get("target_vocabulary_size") is not None:
-        config["target_vocabulary_size"] = len(ids["target"])
-    config |= {name: numbers[config[name]] for name in ("pad_id", "start_id", "end_id")}
-    trimmed = type(model).from_config(config)
-    weights = {weight.path: weight for weight in model.weights}
-    for weight in trimmed.weights:
-        value = ops.convert_to_numpy(weights[weight.path])
-        if weight.path in _TABLES:
-            side = "source" if weight.path.startswith("source") else "target"
-            value = np.take(value, ids[side], axis=_TABLES[weight.path])
-        weight.assign(value)
-    return trimmed
+    changes = {name: numbers[getattr(model, name)] for name in ("pad_id", "start_id", "end_id")}
+    changes["vocabulary_size"] = len(ids["source"])
+    if model.config.target_vocabulary_size is not None:
+        changes["target_vocabulary_size"] = len(ids["target"])
+    return with_tables(model, changes, lambda table, side, _: table[ids[side]])

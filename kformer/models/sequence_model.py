@@ -260,14 +260,16 @@ class SequenceModel(ProjectingModel):
         """
         return self.copy_with({"dtype": dtype})
 
-    def copy_with(self, changes):
-        """Copies the model with changes to its configuration that leave its weights as they are.
+    def copy_with(self, changes, edit=None):
+        """Copies the model with changes to its configuration.
 
         Args:
             changes: dict. The entries of `get_config` that change.
+            edit: function of a weight's path and value that returns its new value, default `None`
+                for changes that leave the weights as they are.
 
         Returns:
-            A model of the same class with the same weights, not compiled.
+            A model of the same class with these weights, not compiled.
 
         Raises:
             ValueError: a weight of the copy has no counterpart, such as that of a subclass's layer
@@ -278,7 +280,8 @@ class SequenceModel(ProjectingModel):
         for weight in copy.weights:
             if weight.path in weights:
                 # A copy: on JAX a training deletes the arrays that it begins with.
-                weight.assign(ops.copy(weights[weight.path]))
+                value = ops.copy(weights[weight.path])
+                weight.assign(value if edit is None else edit(weight.path, value))
             # A dropout layer has a counter only if its rate is above 0.
             elif not keras.backend.is_int_dtype(weight.dtype):
                 raise ValueError(

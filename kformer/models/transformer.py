@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer."""
 
+import zlib
 from dataclasses import dataclass, field
 
 import keras
@@ -10,6 +11,7 @@ from kformer.models.guided_alignment import guided_recording
 from kformer.models.network import DecoderCache, Network
 from kformer.models.presets import PRESETS
 from kformer.models.sequence_model import SequenceModel
+from kformer.models.token_tables import add_rows, with_tables
 from kformer.utils.signatures import takes
 
 
@@ -127,6 +129,55 @@ class Transformer(SequenceModel):
                 "have new weights, and kformer.Translator.from_pretrained(name) reads trained ones."
             )
         return cls(vocabulary_size, **{**PRESETS[preset].config, **options})
+
+    def with_more_tokens(self, vocabulary_size, target_vocabulary_size=None, *, seed=0):
+        """Copies the model with further tokens, such as those of `Tokenizer.with_languages`.
+
+        The logits of the old tokens stay as they are. The rows of new tokens, in embeddings and
+        the output projection, are random numbers with the mean of the old rows and half their
+        deviation, so that new tokens take little probability from the old ones.
+
+        Args:
+            vocabulary_size: int. V of the source, and of the target unless the next is given.
+            target_vocabulary_size: int or `None`, default `None`. V of the target.
+            seed: int, default 0. The seed of the new rows.
+
+        Returns:
+            `Transformer`, not compiled.
+
+        Raises:
+            ValueError: a size is smaller than that of the model, or two sizes are given to a model
+                whose sides share a table.
+
+        Example:
+        ```python
+        model = kformer.Transformer(1000)
+        larger = model.with_more_tokens(1200)
+        ```
+        """
+        target_vocabulary_size = target_vocabulary_size or vocabulary_size
+        sizes = {"source": vocabulary_size, "target": target_vocabulary_size}
+        old_sizes = {"source": self.vocabulary_size, "target": self.target_vocabulary_size}
+        for side, size in sizes.items():
+            if size < old_sizes[side]:
+                raise ValueError(
+                    f"The model has {old_sizes[side]:,} {side} tokens, more than {size:,}: give a "
+                    "size that is larger (kformer trim makes one smaller)."
+                )
+        if self.config.share_embeddings and vocabulary_size != target_vocabulary_size:
+            raise ValueError(
+                f"Both sides of the model share one table of tokens: give one size, not "
+                f"{vocabulary_size:,} and {target_vocabulary_size:,}."
+            )
+
+        def edit(table, side, name):
+            return add_rows(table, sizes[side], [seed, zlib.crc32(name.encode())])
+
+        changes = {
+            "vocabulary_size": vocabulary_size,
+            "target_vocabulary_size": target_vocabulary_size,
+        }
+        return with_tables(self, changes, edit)
 
     # Search.
 

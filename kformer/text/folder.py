@@ -38,7 +38,7 @@ import os
 import pathlib
 import re
 
-from kformer.text.unigram_scores import message_fields
+from kformer.text.protobuf import message_fields
 from kformer.utils import files
 from kformer.utils.checks import shown
 from kformer.utils.checksums import check_unedited, with_checksum

@@ -1,5 +1,8 @@
 """Scripts, as ranges of code points: tuples of pairs of the first and the last."""
 
+import functools
+import unicodedata
+
 HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 KANA = ((0x3040, 0x30FF),)
 # Both, with radicals, bopomofo and the signs that stand among them.
@@ -17,3 +20,15 @@ def is_of(character, ranges):
         ranges: tuple of pairs of int.
     """
     return any(first <= ord(character) <= last for first, last in ranges)
+
+
+@functools.cache
+def script_name(character):
+    """Returns the script of a letter, by the first word of its name; `None` for all else.
+
+    Args:
+        character: str. One character, or none.
+    """
+    if not character or not character.isalpha():
+        return None
+    return unicodedata.name(character, "").partition(" ")[0].partition("-")[0]

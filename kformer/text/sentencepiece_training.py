@@ -55,7 +55,7 @@ class VocabularySizeError(ValueError):
         self.possible, self.side = possible, side
 
 
-def train_on_corpus(corpus, vocabulary_size, **settings):
+def train_on_corpus(corpus, vocabulary_size, usual_size=None, **settings):
     """Trains one model on a corpus, of a number of pieces that fits it if none is given.
 
     A small corpus has fewer pieces than the usual number, and a Chinese one needs more.
@@ -63,6 +63,8 @@ def train_on_corpus(corpus, vocabulary_size, **settings):
     Args:
         corpus: tuple of the arguments of `open_corpus`.
         vocabulary_size: int or `None`.
+        usual_size: int or `None`, default `None`. The number of pieces that is tried first if none
+            is given; `None` for one by the number of lines.
         **settings: as for `train_sentencepiece`.
 
     Returns:
@@ -76,14 +78,16 @@ def train_on_corpus(corpus, vocabulary_size, **settings):
     if vocabulary_size is not None:
         return train(vocabulary_size)
     files, texts = corpus[:2]
-    if texts is not None:
+    if usual_size is not None:
+        count = None
+    elif texts is not None:
         count = len(texts) if hasattr(texts, "__len__") else _USUAL_TEXTS
     else:
         paths = [files] if is_path(files) else files
         for path in paths:
             check_rereadable(path, "text")
         count = max(map(count_lines, paths), default=0)
-    size = default_vocabulary_size(count)
+    size = usual_size or default_vocabulary_size(count)
     for _ in range(_ATTEMPTS - 1):
         try:
             return train(size)
@@ -128,13 +132,7 @@ def train_sentencepiece(
     check_choice("model_type", model_type, MODEL_TYPES)
     if not 0.0 < character_coverage <= 1.0:
         raise ValueError(f"character_coverage={character_coverage!r} must be in (0, 1].")
-    # A uniform sample of the sentences (Vitter's algorithm R).
-    generator, sample = random.Random(seed), []
-    for index, sentence in enumerate(_sentence_parts(sentences, normalization)):
-        if index < max_sentences:
-            sample.append(sentence)
-        elif (slot := generator.randrange(index + 1)) < max_sentences:
-            sample[slot] = sentence
+    sample = sample_texts(_sentence_parts(sentences, normalization), max_sentences, seed)
     if not sample:
         raise ValueError(f"There is no text in {corpus}; give at least one line that is not blank.")
     writer = io.BytesIO()
@@ -212,6 +210,23 @@ def open_corpus(files, texts, files_name, texts_name):
     names = ", ".join(repr(os.fspath(path)) for path in paths[:3]) + " ..." * (len(paths) > 3)
     chunks = (chunk for path in paths for chunk in read_chunks(path, "text", 10_000))
     return itertools.chain.from_iterable(chunks), names or files_name
+
+
+def sample_texts(texts, count, seed):
+    """Returns a uniform sample of texts, a list (Vitter's algorithm R).
+
+    Args:
+        texts: iterable of texts.
+        count: int. The most texts of the sample.
+        seed: int.
+    """
+    generator, sample = random.Random(seed), []
+    for index, text in enumerate(texts):
+        if index < count:
+            sample.append(text)
+        elif (slot := generator.randrange(index + 1)) < count:
+            sample[slot] = text
+    return sample
 
 
 def _sentence_parts(sentences, normalization):

@@ -16,7 +16,7 @@ import zlib
 import numpy as np
 
 from kformer.text.normalization import SPACE_SIGN
-from kformer.text.unigram_scores import message_fields
+from kformer.text.protobuf import message_fields
 
 UNIGRAM, BPE = 1, 2
 # The segmentations of a word. Each is sampled when it is first needed, and kept.

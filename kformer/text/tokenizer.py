@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Sequence
 
 from kformer.text.folder import SIDES, SPECIAL_NAMES, read_folder, write_folder
+from kformer.text.further_pieces import with_further_pieces
 from kformer.text.id_sequences import IdSequence, id_rows
 from kformer.text.languages import (
     TRAINED_PLACES,
@@ -24,6 +25,7 @@ from kformer.text.sentencepiece_training import (
     SPECIAL_IDS,
     files_or_texts,
     open_corpus,
+    sample_texts,
     train_on_corpus,
 )
 from kformer.text.vocabulary import Vocabulary, load_sentencepiece
@@ -592,6 +594,103 @@ class Tokenizer:
             source if places["source"] else None, target if places["target"] else None
         )
 
+    def with_languages(
+        self,
+        languages: Sequence[str] = (),
+        *,
+        texts: Texts = (),
+        target_texts: Texts = (),
+        former_texts: Texts = (),
+        former_target_texts: Texts = (),
+        num_pieces: int | None = None,
+        max_sentences: int = 100_000,
+        seed: int = 0,
+    ) -> "Tokenizer":
+        """Returns a tokenizer for further languages, in which all ids of this one stay.
+
+        It has further pieces at the end: those of new target languages (`>>fr<<`), the characters
+        of new text, and frequent parts of its words. A BPE model learns further merges from the new
+        text (Purason et al. 2025), and a unigram model gets pieces of one that is trained on it.
+        Other text is segmented as before, unless such a piece is in it.
+        `Transformer.with_more_tokens` makes the model that fits.
+
+        Args:
+            languages: list of str, default empty. The codes of further target languages, as in
+                `train`. If this tokenizer has no languages yet, the first is the one that it has
+                had so far, such as `["de", "fr"]`.
+            texts, target_texts: iterables of str or bytes, default empty. Text in the new
+                languages, of the source and of the target side. Two sides that share one model
+                share the text, too.
+            former_texts, former_target_texts: iterables of str or bytes, default empty. Text in
+                the languages so far. It gets none of the new parts of words, so it is segmented as
+                before, except for new characters. 10,000 lines are enough: of many more, each rare
+                pair of pieces keeps a part of a word from the new languages.
+            num_pieces: int or `None`, default `None`. The most new parts of words on a side; `None`
+                for half as many as it has pieces. All occur 10 times or more in the text.
+            max_sentences: int, default 100,000. The most texts that are read of each; of more, a
+                random sample.
+            seed: int, default 0. The seed of that sample.
+
+        Returns:
+            `Tokenizer`.
+
+        Raises:
+            ValueError: the tokenizer is that of a published model, or has a language already.
+
+        Example:
+        ```python
+        tokenizer = kformer.Tokenizer.train(["train.en", "train.de"], vocabulary_size=400)
+        french = ["quatre heures et demie"] * 20
+        larger = tokenizer.with_languages(["de", "fr"], texts=french)
+        larger.for_languages(target="fr").tokenize("half past four", special_tokens=True)
+        ```
+
+        References:
+            Purason et al. (2025), Teaching Old Tokenizers New Words,
+            https://arxiv.org/abs/2512.03989.
+        """
+        if not self.is_extendable:
+            raise ValueError(
+                "The tokenizer of a published model takes no further languages: train a model that "
+                "has them, or choose a published one."
+            )
+        codes = check_codes(languages)
+        if known := [code for code in codes if code in self._languages]:
+            raise ValueError(f"The tokenizer has the language {known[0]!r} already: leave it out.")
+        if len(codes) == 1 and not self._languages:
+            raise ValueError(
+                "The tokenizer has one target language, without a code: name it, too, before the "
+                f"new one, such as ['de', {codes[0]!r}]."
+            )
+        corpora = {"source": [texts, former_texts], "target": [target_texts, former_target_texts]}
+        if self._sides["source"] is self._sides["target"]:
+            both = map(itertools.chain, corpora["source"], corpora["target"])
+            corpora = {"source": list(both)}
+        sides, ids = dict(self._sides), {}
+        for side, samples in corpora.items():
+            old = self._sides[side]
+            read, former = (sample_texts(each, max_sentences, seed) for each in samples)
+            tags = [language_tag(code) for code in codes]
+            model = with_further_pieces(old, tags, read, former, num_pieces)
+            ids[side] = range(len(old), len(old) + len(codes))
+            controls, options = (*old.control_ids, *ids[side]), (old.normalization, old.unknown_id)
+            sides[side] = Vocabulary(model, None, controls, *options)
+        other = copy.copy(self)
+        other.__dict__.pop("tag_ids", None)
+        other._sides = {"source": sides["source"], "target": sides[list(corpora)[-1]]}
+        other._languages = self._languages | dict(zip(codes, ids["source"], strict=True))
+        if codes and not self._languages:
+            other._language_places, other.language_tags = TRAINED_PLACES, "known"
+            other = other.for_languages(target=codes[0])
+        return other
+
+    @property
+    def is_extendable(self):
+        """Whether `with_languages` can add to it: it is one of `train`, not a published one."""
+        is_own = all(side.custom_pieces is None for side in self._sides.values())
+        is_own = is_own and self.normalization in ("nmt_nfkc", "identity")
+        return is_own and (not self._languages or self.language_tags == "known")
+
     def _language(self, role):
         """Returns the code of the current language of a role, "source" or "target", or `None`."""
         for place in self._language_places[role][:1]:
@@ -621,6 +720,12 @@ class Tokenizer:
         for name in names:
             sides = getattr(self, name)
             setattr(other, name, {"source": sides["target"], "target": sides["source"]})
+        if self._languages:
+            # Languages that were added later have other ids on the other side.
+            pieces = other.vocabulary("source").pieces
+            other.__dict__.pop("tag_ids", None)
+            other._languages = {code: pieces.index(language_tag(code)) for code in self._languages}
+            other = other.for_languages(target=self.target_language)
         return other
 
     def __repr__(self):

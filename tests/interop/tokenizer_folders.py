@@ -9,7 +9,7 @@ import json
 import sentencepiece
 
 from kformer.interop.tokenizers import LANGUAGES
-from kformer.text.unigram_scores import message_fields
+from kformer.text.protobuf import message_fields
 from tests.text_samples import corpus
 
 TAGS = [">>fra<<", ">>deu<<", ">>cmn_Hans<<"]

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from kformer.interop.limits import MOST_LIST_BYTES
-from kformer.text.unigram_scores import message_fields, varint
+from kformer.text.protobuf import message_fields, varint
 from kformer.utils.checks import shown
 from kformer.utils.files import read_bytes
 

@@ -223,6 +223,22 @@ def test_only_the_tags_of_a_trained_tokenizer_are_tags():
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_languages_that_were_added_later(model_type, texts):
+    russian = ["Каждый вечер медленно", "Большой город, красный вечер", "Лошадь медленно"] * 20
+    old = trained(model_type)
+    new = old.with_languages(["zh", "ru"], texts=russian, former_texts=corpus(100))
+    assert new.vocabulary_size > old.vocabulary_size + 20
+    texts = [*texts[:1000], *russian[:3], ">>ru<<the dog", ">>fr<<the dog", ">>zh<<"]
+    for tokenizer in (new, new.for_languages(target="ru")):
+        expected = tokenizer.tokenize(texts, special_tokens=True)
+        graph = GraphTokenizer(tokenizer)
+        assert graph.tokenize(tf.constant(texts)).to_list() == expected
+        back = decoded(graph.detokenize(tf.ragged.constant(expected)))
+        assert back == tokenizer.detokenize(expected)
+
+
+@pytest.mark.heavy
 def test_language_tags_and_foreign_pieces(tmp_path, texts):
     tagged = [b">>fr<< " + text for text in texts[:300]] + [
         b">>xx<<" + text for text in texts[:300]
