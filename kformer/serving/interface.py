@@ -199,11 +199,10 @@ class ModelVersion:
         message = f"There are {len(languages)} target languages for {count} texts: give one for "
         require(len(languages) in (1, count), f"{message}each text, or one for all.")
         known = {b"", *map(str.encode, self.target_languages)}
+        unknown = next((language for language in languages if language not in known), b"")
+        code = shown(unknown.decode("utf-8", "replace"))
         choices = some_languages(self.target_languages)
-        for language in languages:
-            code = shown(language.decode("utf-8", "replace"))
-            message = f"The target language {code} is unknown; choose one of {choices}."
-            require(language in known, message)
+        require(not unknown, f"The target language {code} is unknown; choose one of {choices}.")
         return languages if len(languages) == count else languages * count
 
 
