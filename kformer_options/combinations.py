@@ -41,7 +41,7 @@ _EXCLUDE = (
         for name in ("train_source", "train_target")
     ),
     ("corpora", "clean", "The description says how corpora are cleaned"),
-    ("corpora", "effort", "An effort above 1 reads two files, such as kformer clean writes"),
+    ("corpora", "teachers_from", "The teachers of another training read two files"),
     ("teachers", "effort", _OWN_TEACHERS),
 )
 # The values with which an option needs nothing, and excludes none.

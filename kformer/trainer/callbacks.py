@@ -109,7 +109,7 @@ def training_callbacks(path, prepared, best, hosts, folder_of_host, valid, gener
         intervals = {"every": options.quality_every, "epochs": options.valid_every}
         settings = {**intervals, "log_dir": log_dir, "resume_from": state}
         sets = {
-            name: (text.tokenizer(tokenizer), *validation_lines(text))
+            name: (text.of(tokenizer), *validation_lines(text))
             for name, text in zip(names, prepared.validation, strict=True)
         }
         if len(names) > 1:

@@ -222,10 +222,10 @@ class TextOfTraining:
         self._path, self._texts, self._tokenizer, self._hosts = path, lines.texts, tokenizer, hosts
         self._max_length, self._reports = max_length, reports
         weights = [text.weight for text in lines.texts]
-        corpora = [self._prepared("training", text) for text in lines.texts]
+        corpora = [self.prepared("training", text) for text in lines.texts]
         if options.general_source is not None:
             general = Text(options.general_source, options.general_target)
-            general = self._prepared("general", general)
+            general = self.prepared("general", general)
             share = options.general_share or default_of("general_share")
             pairs = [weight * c.num_pairs for weight, c in zip(weights, corpora, strict=True)]
             corpora.append(general)
@@ -247,8 +247,9 @@ class TextOfTraining:
             counts = [f"{count:,}" for count in self.corpus.counts[: len(corpora) - has_general]]
             self._reports.setting(f"corpora: {' + '.join(counts)} pairs in every epoch")
 
-    def _prepared(self, what, text):
-        text = text.source, text.target, text.tokenizer(self._tokenizer)
+    def prepared(self, what, text):
+        """Returns the `PreparedCorpus` of a `Text`; what it is, for messages."""
+        text = text.source, text.target, text.of(self._tokenizer)
         folder = self._path / "data"
         progress = Progress(what="pairs prepared", name="data", report=self._reports.outcome)
         settings = {"report": self._reports.setting, "progress": progress}
@@ -304,7 +305,7 @@ class TextOfTraining:
         settings |= {"max_shapes": min(max_shapes, _VALIDATION_SHAPES), "shuffle": False}
 
         def dataset(what, text):
-            return ParallelDataset.from_prepared(self._prepared(what, text), **settings)
+            return ParallelDataset.from_prepared(self.prepared(what, text), **settings)
 
         valid, general = [dataset("validation", text) for text in validation], None
         if options.general_valid_source is not None:

@@ -8,6 +8,7 @@ RUN/parts/ has what is made on the way to RUN:
     tokenizer/       that of all models
     forward-N/       the run of a teacher
     backward-N/      the run of a teacher of the other direction
+    data/            the lines of a text that is not two files already
     text/            what the teachers translated
     student/         the run of the student
     last-N/          the run of a last training, on the given pairs
@@ -25,9 +26,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kformer.trainer.data import check_alignments, count_pairs
-from kformer.trainer.effort_parts import LAST_EPOCHS, PartMaker, shared_options
+from kformer.trainer.effort_parts import (
+    LAST_EPOCHS,
+    PartMaker,
+    shared_options,
+    write_descriptions,
+)
 from kformer.trainer.jobs import Jobs, timed
-from kformer.trainer.lines import lines_of
+from kformer.trainer.lines import is_as_it_is as lines_are_as_they_are
+from kformer.trainer.lines import lines_of, validation_sets
 from kformer.trainer.resume import PLAN_FILE, read_plan, resume_options, stored_config, write_plan
 from kformer.trainer.speed import measure_speed
 from kformer.trainer.taken_teachers import take_teachers
@@ -39,6 +46,7 @@ from kformer.training.options import check_options
 from kformer.utils import files
 from kformer.utils.checksums import file_checksum
 from kformer_options.model_folders import PARTS, training_exists
+from kformer_options.names import named
 from kformer_options.text_files import count_lines
 from kformer_options.wording import counted
 
@@ -117,18 +125,29 @@ def train_effort(path, options, resume, reports, jobs=1):
         folder = path / PARTS
         is_new = not (folder / PLAN_FILE).exists()
         options = _settled(path, options, resume, is_new)
-        num_pairs, jobs = count_pairs(options), Jobs(jobs)
-        check_alignments(options)
+        count_pairs(options, folder)
+        jobs, is_as_it_is = Jobs(jobs), lines_are_as_they_are(options, folder)
+        if is_as_it_is:
+            check_alignments(options)
+        elif options.teachers_from is not None:
+            raise ValueError(
+                f"The teachers of {options.teachers_from} read two files as they are: write the "
+                f"text to such files (kformer clean), or leave {named('teachers_from')} out."
+            )
         try:
             if is_new:
                 write_plan(folder, options)
-            _provide_tokenizer(folder, options, reports.setting)
+            lines = lines_of(folder, options, reports)
+            _provide_tokenizer(folder, options, lines, reports.setting)
+            if not is_as_it_is:
+                validation = validation_sets(options, folder)
+                write_descriptions(folder, lines.texts, validation)
             measured = _measured_speed(folder, options, jobs, reports.outcome)
         except Exception:
             if is_new:  # So that the same command works once the error is corrected.
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        return Parts(path, options, num_pairs, measured, reports, jobs).run()
+        return Parts(path, options, lines, measured, reports, jobs).run()
 
 
 def _settled(path, options, resume, is_new):
@@ -151,12 +170,11 @@ def _settled(path, options, resume, is_new):
     return options
 
 
-def _provide_tokenizer(folder, options, report):
+def _provide_tokenizer(folder, options, lines, report):
     """Trains the tokenizer of all models, finds it, or takes it with the teachers of a run."""
     path, run = folder / "tokenizer", options.teachers_from
     if run is not None and not (path / "tokenizer.json").exists():
         take_teachers(run, folder, options).save(path)  # Saved last: where it is, all is taken.
-    lines = lines_of(None, options, None)
     tokenizer = provide_tokenizer(folder, options, lines, None, True, report)
     if not tokenizer.joint:
         tokenizer.swapped().save(folder / "swapped-tokenizer")
@@ -166,6 +184,8 @@ def _measured_speed(folder, options, jobs, report):
     """What `measure_speed` returns about effort 1; it is kept, with checksums of the text."""
     names = ("train_source", "train_target", "monolingual_source", "monolingual_target")
     paths = {name: getattr(options, name) for name in names}
+    if not lines_are_as_they_are(options, folder):  # The lines are in the run.
+        paths |= dict.fromkeys(names[:2])
     texts = {name: file_checksum(path) for name, path in paths.items() if path is not None}
     if not (folder / _DONE).exists():
         report("effort: measuring the speed of a training ...")
@@ -186,16 +206,16 @@ class Parts:
     Args:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
-        num_pairs: int. The lines of the training text.
+        lines: `Lines` of the training.
         measured: dict, from `measure_speed`.
         reports: `Reports`.
         jobs: `Jobs`.
     """
 
-    def __init__(self, path, options, num_pairs, measured, reports, jobs):
-        self._folder, self._options, self._num_pairs = path / PARTS, options, num_pairs
+    def __init__(self, path, options, lines, measured, reports, jobs):
+        self._folder, self._options, self._lines = path / PARTS, options, lines
         self._measured, self._jobs, self._report = measured, jobs, reports.outcome
-        self._maker = PartMaker(path, options, num_pairs, measured, reports, jobs)
+        self._maker = PartMaker(path, options, lines, measured, reports, jobs)
         self._done = files.read_json(self._folder / _DONE)
 
     def run(self):
@@ -250,7 +270,8 @@ class Parts:
         make, options = self._maker, self._options
         effort = EFFORTS[options.effort]
         texts = [options.monolingual_source, options.monolingual_target]
-        alone = sum(count_lines(path) for path in texts if path is not None) / self._num_pairs
+        alone = sum(count_lines(path) for path in texts if path is not None)
+        alone /= self._lines.num_pairs
         learning = effort.learning + _ALONE_EPOCHS * alone
         epoch = self._measured["epoch_tokens"]
         whole = self._measured["epochs"] * epoch
@@ -285,7 +306,7 @@ class Parts:
         what, cost = "last training on the given pairs", LAST_EPOCHS * whole
         add_trainings("last", what, "last", effort.last, cost, make.last)
         add("choice", "choice of the model", "choice", 0, make.choose, effort.last)
-        if options.valid_source is not None and options.choose_search is not False:
+        if make.validation and options.choose_search is not False:
             epochs = sum(part.cost for part in parts) / epoch
             add("search", "choice of the search", "search", 0, make.search, epochs)
         return parts

@@ -3,23 +3,23 @@
 import csv
 import pathlib
 import shutil
+import statistics
 
 from kformer.data import ParallelDataset
 from kformer.data.corpus import SIDES
-from kformer.data.preparation import prepare_cached
 from kformer.evaluation.scores import corpus_bleu, suitable_tokenizer
 from kformer.saving.run_directory import copy_run, read_config, save_run
 from kformer.text import Tokenizer
-from kformer.trainer.data import count_pairs, lengths_of, validation_lines
-from kformer.trainer.lines import Text, validation_sets
+from kformer.trainer.data import TextOfTraining, validation_lines
+from kformer.trainer.lines import Lines, Text, validation_sets, write_description
 from kformer.trainer.resume import read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.taught_text import TaughtText
 from kformer.trainer.training import Reports, TrainResult
 from kformer.training.averages import average_runs
 from kformer.training.defaults import choose_dropout, choose_ema
-from kformer.training.options import TrainOptions
-from kformer.translating.translator import Translator
+from kformer.training.hosts import Hosts
+from kformer.translating.translator import SEARCH_BY_LANGUAGE, Translator
 from kformer.translating.word_alignment import without_calibration
 from kformer_options.combinations import OF_THE_MODEL
 from kformer_options.model_folders import PARTS
@@ -32,6 +32,9 @@ LAST_EPOCHS, _LAST_RATE, _LAST_COOLDOWN = 8 / 28, 0.6, 0.5
 # A student sees more texts than its teachers did, so it needs less dropout.
 _LESS_DROPOUT, _LEAST_DROPOUT = 0.2, 0.1
 _SPLITS = ("train", "valid")
+# The descriptions of the lines of a training, where it does not read two files as they are.
+_DESCRIPTION, _SWAPPED = "corpora.yaml", "swapped-corpora.yaml"
+_SEARCHES = ("search", SEARCH_BY_LANGUAGE)
 _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 
 
@@ -45,9 +48,25 @@ def shared_options(folder, options):
     Returns:
         dict of str to value. `None` means unset.
     """
+    description = folder / _DESCRIPTION
+    text = dict.fromkeys(("train_source", "train_target", "clean")) | {"corpora": description}
     of_effort = [name for name, option in TRAINING.items() if option.group == "Effort"]
     unset = dict.fromkeys((*of_effort, *_VOCABULARY, "guided_alignment"))
-    return {**vars(options), **unset, "tokenizer": folder / "tokenizer"}
+    text = text if description.exists() else {}
+    return {**vars(options), **unset, **text, "tokenizer": folder / "tokenizer"}
+
+
+def write_descriptions(folder, texts, validation):
+    """Writes descriptions of the lines of a training that does not read two files as they are: for
+    the trainings of its parts, and for those of the other direction.
+
+    Args:
+        folder: `pathlib.Path` of the parts.
+        texts, validation: lists of `Text`.
+    """
+    write_description(folder / _DESCRIPTION, texts, validation)
+    other = [[text.swapped() for text in each] for each in (texts, validation)]
+    write_description(folder / _SWAPPED, *other)
 
 
 class PartMaker:
@@ -56,15 +75,19 @@ class PartMaker:
     Args:
         path: `pathlib.Path` of the run directory.
         options: `TrainOptions`.
-        num_pairs: int. The lines of the training text.
+        lines: `Lines` of the training.
         measured: dict, from `kformer.trainer.speed.measure_speed`.
         reports: `Reports`.
         jobs: `Jobs`, which trains.
+
+    Attributes:
+        validation: list of `Text`. The validation sets.
     """
 
-    def __init__(self, path, options, num_pairs, measured, reports, jobs):
+    def __init__(self, path, options, lines, measured, reports, jobs):
         self._path, self._folder = path, path / PARTS
-        self._options, self._num_pairs, self._measured = options, num_pairs, measured
+        self._options, self._lines, self._measured = options, lines, measured
+        self.validation = validation_sets(options, self._folder)
         self._reports, self._report, self._jobs = reports, reports.outcome, jobs
         self._result = None
 
@@ -88,6 +111,8 @@ class PartMaker:
             for split in _SPLITS:
                 source, target = f"{split}_source", f"{split}_target"
                 options |= {source: options[target], target: options[source]}
+            if options["corpora"] is not None:
+                options["corpora"] = self._folder / _SWAPPED
             options["tokenizer"] = swapped if swapped.exists() else options["tokenizer"]
         run = self._train_part(f"{direction}-{number}", options)
         if (direction, number) == ("forward", 1):
@@ -103,13 +128,28 @@ class PartMaker:
             [self._folder / f"{direction}-{number}" for number in range(1, count + 1)]
             for direction, count in (("forward", forward), ("backward", backward))
         ]
-        text = TaughtText(self._folder / "text", *runs, self._options, self._report)
-        count = text.write(*self._student_text().values())
+        taught = TaughtText(self._folder / "text", *runs, self._options, self._report)
+        texts = self._student_texts()
+        count = sum(taught.write(*pair) for pair in zip(self._lines.texts, texts, strict=True))
+        if self._student_options().get("corpora"):
+            write_description(self._folder / "text" / _DESCRIPTION, texts, self.validation)
         self._report(f"effort: {counted(count, 'pair')} for the student")
 
-    def _student_text(self):
-        names = ("train_source", "train_target")
-        return {name: self._folder / "text" / f"student.{name[6:]}" for name in names}
+    def _student_texts(self):
+        """A `Text` of the student for each text of the training."""
+        texts, folder = [], self._folder / "text"
+        for number, text in enumerate(self._lines.texts, 1):
+            name = "student" if len(self._lines.texts) == 1 else f"student-{number}"
+            sides = (folder / f"{name}.{side}" for side in SIDES)
+            texts.append(Text(*sides, text.direction, text.weight))
+        return texts
+
+    def _student_options(self):
+        """The options that name the text of the student."""
+        if self._shared()["corpora"] is not None:
+            return {"corpora": self._folder / "text" / _DESCRIPTION}
+        [text] = self._student_texts()
+        return {"train_source": text.source, "train_target": text.target}
 
     def student(self, share):
         """Trains the student.
@@ -117,12 +157,12 @@ class PartMaker:
         Args:
             share: float. The pairs that it sees, as a share of those that effort 1 sees.
         """
-        options = self._shared() | self._student_text()
+        options = self._shared() | self._student_options()
         if options["dropout"] is None:
-            rate, _ = choose_dropout(options["preset"], self._num_pairs)
+            rate, _ = choose_dropout(options["preset"], self._lines.num_pairs)
             options["dropout"] = max(_LEAST_DROPOUT, round(rate - _LESS_DROPOUT, 2))
-        seen = share * self._measured["epochs"] * self._num_pairs
-        options["epochs"] = max(1, round(seen / count_pairs(TrainOptions(**options))))
+        seen = share * self._measured["epochs"] * self._lines.pairs_of_epoch
+        options["epochs"] = max(1, round(seen / Lines(self._student_texts()).pairs_of_epoch))
         self._publish(self._train_part("student", options))
 
     def last(self, number):
@@ -166,7 +206,7 @@ class PartMaker:
             shutil.copyfile(runs[0] / "history.csv", average / "history.csv")
             runs.insert(0, average)
         best = runs[0]
-        if self._options.valid_source is not None:
+        if self.validation:
             if self._options.guided_alignment is None:  # Only last trainings learn it.
                 runs += [self._folder / name for name in ("student", "forward-1")]
             scores = {run: self._bleu(run) for run in runs}
@@ -176,11 +216,13 @@ class PartMaker:
         self._publish(best)
 
     def _bleu(self, run):
-        [valid] = validation_sets(self._options)
-        sources, references = validation_lines(valid)
-        translator = Translator.load(run)
-        translations = [each.text for each in translator.translate(sources, batch_size=256)]
-        return corpus_bleu(translations, references, suitable_tokenizer(references))
+        translator, scores = Translator.load(run), []
+        for text in self.validation:
+            sources, references = validation_lines(text)
+            results = text.of(translator).translate(sources, batch_size=256)
+            translations = [result.text for result in results]
+            scores.append(corpus_bleu(translations, references, suitable_tokenizer(references)))
+        return statistics.mean(scores)
 
     def search(self, epochs):
         """Chooses the search of the run on the validation set.
@@ -189,21 +231,18 @@ class PartMaker:
             epochs: float. The epochs of effort 1 that take as long as the whole training, since the
                 choice takes a share of that time.
         """
-        options, folder = self._options, self._folder / "last-1" / "data"
         tokenizer = Tokenizer.load(self._folder / "tokenizer")
         length = read_config(self._folder / "forward-1")["training"]["max_length"]
-        texts = [
-            Text(*(getattr(options, f"{split}_{side}") for side in SIDES)) for split in _SPLITS
-        ]
-        train, valid = (
-            ParallelDataset.from_prepared(
-                prepare_cached(text.source, text.target, tokenizer, folder, max_length=length)
-            )
-            for text in texts
+        silent = Reports(lambda sentence: None, lambda sentence: None, None)
+        sources = self._folder / "last-1", self._options, self._lines, tokenizer, length
+        text = TextOfTraining(*sources, silent, Hosts())
+        train, *valid = (
+            ParallelDataset.from_prepared(corpus)
+            for corpus in (text.corpus, *(text.prepared("validation", v) for v in self.validation))
         )
         steps = round(epochs * train.steps_per_epoch)
-        sets = train, [(texts[1], valid)], lambda: {None: lengths_of([train.corpus])}
-        settle_search(self._path, options, *sets, steps, self._report)
+        sets = train, list(zip(self.validation, valid, strict=True)), text.lengths
+        settle_search(self._path, self._options, *sets, steps, self._report)
 
     def result(self):
         """The `TrainResult` of the last training, with the path of the run directory."""
@@ -229,7 +268,7 @@ class PartMaker:
         if options["log_dir"] is not None:
             options["log_dir"] = pathlib.Path(options["log_dir"]) / name
         is_taught = name.startswith(("student", "last"))
-        if is_taught and options["select"] is None and options["valid_source"] is not None:
+        if is_taught and options["select"] is None and self.validation:
             # The likelihood of what people wrote falls while a student learns to write as its
             # teachers do.
             options["select"] = "bleu"
@@ -254,5 +293,6 @@ class PartMaker:
         """Copies the run of a part to the run directory, so that it can be used from then on."""
         config = {**read_config(run), "training": read_plan(self._folder), "part": run.name}
         if REASON not in config:
-            config.pop("search", None)  # It was chosen for the model that the run began with.
+            # They were chosen for the model that the run began with.
+            config = {key: config[key] for key in config if key not in _SEARCHES}
         copy_run(run, self._path, config)

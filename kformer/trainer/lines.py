@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kformer.data import Corpora, clean
 from kformer.data.corpora.job import DESCRIPTION
 from kformer.data.corpora.languages import language_of
+from kformer.utils.files import replacing
 from kformer.utils.progress import Progress
 from kformer_options.names import named
 from kformer_options.text_files import check_rereadable, count_lines, is_path, is_plain
@@ -15,6 +16,12 @@ from kformer_options.wording import counted
 
 # The key of `config.json` that has the directions of a training of several, such as "en-de".
 DIRECTIONS = "directions"
+# What does not go with several directions, and why.
+_OF_ONE_DIRECTION = {
+    "separate_vocabularies": "which share one vocabulary",
+    "monolingual_source": "and nobody knows into which language its lines should go",
+    "monolingual_target": "and nobody knows from which language its lines should come",
+}
 # The folder of the cleaned lines within a run directory.
 _CLEANED = ("data", "corpora")
 
@@ -33,15 +40,18 @@ class Text(NamedTuple):
     direction: tuple[str, str] | None = None
     weight: float = 1
 
+    def swapped(self):
+        """Returns the text of the other direction."""
+        direction = self.direction and self.direction[::-1]
+        return Text(self.target, self.source, direction, self.weight)
+
     @property
     def target_language(self):
         return self.direction and self.direction[1]
 
-    def tokenizer(self, tokenizer):
-        """Returns the tokenizer of a multilingual model for this direction, any other as it is."""
-        if self.direction is None or not tokenizer.languages:
-            return tokenizer
-        return tokenizer.for_direction(*self.direction)
+    def of(self, model):
+        """Returns a `Tokenizer` or `Translator` for the languages of this text."""
+        return model if self.direction is None else model.for_direction(*self.direction)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +69,11 @@ class Lines:
         """The lines of all sources, which are counted once."""
         return sum(count_lines(text.source) for text in self.texts)
 
+    @functools.cached_property
+    def pairs_of_epoch(self):
+        """The pairs of an epoch, float."""
+        return sum(text.weight * count_lines(text.source) for text in self.texts)
+
     @property
     def directions(self):
         """The directions of all texts, list of tuples; empty if nobody named them."""
@@ -72,22 +87,11 @@ def is_as_it_is(options, path=None):
         options: `TrainOptions`.
         path: `pathlib.Path` or `None`, default `None`. The run directory, if it may have the text
             already.
-
-    Raises:
-        ValueError: it does not, and several trainings need it to.
     """
     is_plain_text = options.corpora is None and all(
         is_plain(text) for text in (options.train_source, options.train_target)
     )
-    is_kept = options.clean in (None, "none")
-    if is_plain_text and is_kept and not _is_made(path):
-        return True
-    if (options.effort or 1) > 1:
-        raise ValueError(
-            f"{named('effort')} {options.effort} reads two files as they are, several times: write "
-            "the text to such files first (kformer clean), and give them."
-        )
-    return False
+    return is_plain_text and options.clean in (None, "none") and not _is_made(path)
 
 
 def _is_made(path):
@@ -148,11 +152,9 @@ def validation_sets(options, path=None):
                 f"{named('valid_source')} is one validation set, but {several}: name a set for "
                 "each there, under validation."
             )
-        if options.separate_vocabularies:
-            raise ValueError(
-                f"{several}, which share one vocabulary: leave "
-                f"{named('separate_vocabularies')} out."
-            )
+        for name, reason in _OF_ONE_DIRECTION.items():
+            if getattr(options, name):
+                raise ValueError(f"{several}, {reason}: leave {named(name)} out.")
     if options.valid_source is not None:
         return [Text(*files, directions[0])]
     texts = [
@@ -200,8 +202,35 @@ def lines_of(path, options, reports):
         for files in zip(map(str, corpus.source), map(str, corpus.target), strict=True):
             texts.append(Text(*files, direction, corpus.weight))
             if corpus.both_directions:
-                texts.append(Text(*files[::-1], direction[::-1], corpus.weight))
+                texts.append(texts[-1].swapped())
     return Lines(_at_temperature(texts, corpora.temperature))
+
+
+def write_description(path, texts, validation):
+    """Writes a description of texts, as other trainings read them.
+
+    Args:
+        path: `pathlib.Path` of the file.
+        texts: list of `Text`.
+        validation: list of `Text`.
+    """
+    import yaml
+
+    def entry(text, **more):
+        return {"source": str(text.source), "target": str(text.target), **more}
+
+    def name(text):
+        return "-".join(text.direction or ("source", "target"))
+
+    corpora = {
+        f"text-{number}": entry(text, languages=name(text), weight=text.weight)
+        for number, text in enumerate(texts, 1)
+    }
+    value = {"corpora": corpora, "clean": "none"}
+    if validation:
+        value["validation"] = {name(text): entry(text) for text in validation}
+    with replacing(path) as aside:
+        aside.write_text(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), "utf-8")
 
 
 def _at_temperature(texts, temperature):

@@ -4,10 +4,15 @@ import csv
 import shutil
 import statistics
 
-from kformer.data import ParallelDataset, PreparedCorpus
+from kformer.data import ParallelDataset
 from kformer.saving.run_directory import read_config
+from kformer.text import Tokenizer
+from kformer.trainer.data import TextOfTraining
+from kformer.trainer.lines import lines_of
 from kformer.trainer.training import Reports
 from kformer.training.defaults import choose_epochs
+from kformer.training.hosts import Hosts
+from kformer.training.options import TrainOptions
 from kformer.utils.backend import devices_in_use
 from kformer_options.combinations import OF_THE_VALIDATION
 
@@ -32,13 +37,17 @@ def measure_speed(run, options, train):
     unused = ("epochs", "log_dir", "valid_source", "valid_target", *OF_THE_VALIDATION)
     short = {**options, **dict.fromkeys(unused), "steps": _STEPS, "warmup_steps": 1}
     short = {name: value for name, value in short.items() if value is not None}
-    train(run, short, False, Reports(lambda sentence: None, lambda sentence: None, None))
+    silent = Reports(lambda sentence: None, lambda sentence: None, None)
+    train(run, short, False, silent)
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))[-_COUNTED:]
     # The median, since a step whose shape is new compiles.
     seconds = statistics.median(float(row["seconds"]) / int(row["target_tokens"]) for row in rows)
     settled = read_config(run)["training"]
-    corpus = PreparedCorpus.load(next((run / "data").glob("pairs-*")))
+    short, tokenizer = TrainOptions(**short), Tokenizer.load(run / "tokenizer")
+    lines = lines_of(run, short, silent)
+    text = TextOfTraining(run, short, lines, tokenizer, settled["max_length"], silent, Hosts())
+    corpus = text.corpus
     batches = {name: settled[name] for name in ("batch_tokens", "packed")}
     batches |= {"max_shapes": settled["max_shapes"] or 1, "num_devices": devices_in_use()}
     steps = ParallelDataset.from_prepared(corpus, **batches).steps_per_epoch

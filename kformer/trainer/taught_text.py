@@ -24,7 +24,7 @@ class TaughtText:
     Args:
         folder: `pathlib.Path`. Where the files are.
         forward, backward: lists of `pathlib.Path`. The runs of the teachers of both directions.
-        options: `TrainOptions`, with the files of the text.
+        options: `TrainOptions`.
         report: function that takes a sentence.
     """
 
@@ -33,18 +33,19 @@ class TaughtText:
         self._forward, self._backward = forward, backward
         self._loaded = (None, None)
 
-    def write(self, source, target):
-        """Makes the text, and writes its sides.
+    def write(self, text, output):
+        """Makes the student's text from one of the training, and writes its sides.
 
         Args:
-            source, target: `pathlib.Path`. The files to write.
+            text: `Text` of the training.
+            output: `Text`. The files to write.
 
         Returns:
             int. The number of pairs.
         """
-        options = self._options
-        sources = read_lines(options.train_source, "source")
-        targets = read_lines(options.train_target, "target")
+        options, self._text = self._options, text
+        sources = read_lines(text.source, "source")
+        targets = read_lines(text.target, "target")
 
         def teacher(run):
             return lambda texts, others: self._translated(run, texts)
@@ -58,7 +59,7 @@ class TaughtText:
             lines = _monolingual(options.monolingual_target, targets)
             add_pairs(pairs, self._back_translated(lines, len(sources)), lines)
         add_pairs(pairs, sources, targets)
-        for side, path in enumerate((source, target)):
+        for side, path in enumerate((output.source, output.target)):
             with files.replacing(path) as aside, open(aside, "w", encoding="utf-8") as file:
                 file.writelines(f"{pair[side]}\n" for pair in pairs)
         return len(pairs)
@@ -86,24 +87,26 @@ class TaughtText:
     def _translated(self, run, texts, **options):
         """A run's translation of each text; `None` where it is empty or the text was cut."""
         options = {"beam_size": BEAM_SIZE, **options}
-        digest = hashlib.sha256(repr((options, texts)).encode("utf-8", "surrogatepass"))
+        text = self._text if run in self._forward else self._text.swapped()
+        content = options, texts, *filter(None, [text.direction])
+        digest = hashlib.sha256(repr(content).encode("utf-8", "surrogatepass"))
         path = self._folder / f"{run.name}-{digest.hexdigest()[:16]}.txt"
         if not path.exists():
-            self._translate(run, texts, path, options)
+            self._translate(run, text, texts, path, options)
         return [line or None for line in read_lines(path, "translations")] if texts else []
 
-    def _translate(self, run, texts, path, options):
+    def _translate(self, run, text, texts, path, options):
         self._folder.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".partial")
-        translator = self._load(run)
+        translator = text.of(self._load(run))
         progress = Progress(len(texts), name=run.name, seconds=_SECONDS, report=self._report)
         with files.naming_full_disk(path), open(aside, "a+b") as file:
             done = progress.before = _whole_lines(file)
             while done < len(texts):
                 chunk, options["first_index"] = texts[done : done + _CHUNK], done
                 for result in translator.translate(chunk, batch_size=_BATCH_SIZE, **options):
-                    text = "" if result.truncated else one_line(result.text).strip()
-                    file.write(text.encode() + b"\n")
+                    line = "" if result.truncated else one_line(result.text).strip()
+                    file.write(line.encode() + b"\n")
                 file.flush()
                 done += len(chunk)
                 progress(done)

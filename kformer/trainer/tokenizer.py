@@ -64,9 +64,11 @@ def train_tokenizer(options, lines, report):
     is_apart = options.separate_vocabularies
     which = "a source and a target vocabulary" if is_apart else "one vocabulary for both sides"
     if len(lines.directions) > 1:
-        languages = list(dict.fromkeys(target for _, target in lines.directions))
+        languages = dict.fromkeys(target for _, target in lines.directions)
+        if (options.effort or 1) > 1:  # Teachers of the other direction translate into these.
+            languages |= dict.fromkeys(source for source, _ in lines.directions)
         texts = _Sample(lines.texts, settings["seed"])
-        tokenizer = Tokenizer.train(texts=texts, languages=languages, **settings)
+        tokenizer = Tokenizer.train(texts=texts, languages=list(languages), **settings)
         which = f"one vocabulary for all languages, {', '.join(languages)} to translate into"
     else:
         sides = [text.source for text in lines.texts], [text.target for text in lines.texts]

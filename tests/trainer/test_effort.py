@@ -30,6 +30,7 @@ SIZES = {
     "intermediate_dim": 16,
     "num_heads": 2,
 }
+SPLITS = ("train", "valid")
 SIDES = ("source", "target")
 SHORT = {"model_options": SIZES, "epochs": 2, "steps": 2, "show_progress": False}
 
@@ -96,6 +97,46 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
     # The time of a process that made the rest of a part says nothing about the whole part.
     done = files.read_json(moved / "parts" / "done.json")
     assert done["student"] is done["last-1"] is None and done["forward-1"] > 0 < done["text"]
+
+
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+def test_teachers_and_student_of_several_directions(tmp_path):
+    write_pairs(tmp_path)
+    text = """
+        corpora:
+          all: {source: train.source, target: train.target, languages: en-zh, both_directions: true}
+          copies: {source: valid.source, target: valid.source, languages: fr-de, weight: 2}
+        validation:
+          en-zh: {source: valid.source, target: valid.target}
+          fr-de: {source: valid.source, target: valid.source}
+        clean: none
+    """
+    (tmp_path / "corpora.yaml").write_text(text, encoding="utf-8")
+    run, parts, said = tmp_path / "run", tmp_path / "run" / "parts", []
+    train(run, {"corpora": tmp_path / "corpora.yaml"}, said, effort=2, vocabulary_size=None)
+    config = read_config(run)
+    assert config["directions"] == ["en-zh", "zh-en", "fr-de"]
+    assert config["search_by_language"].keys() == {"zh", "en", "de"}
+    backward = read_config(parts / "backward-1")
+    assert backward["directions"] == ["zh-en", "en-zh", "de-fr"]
+    sources = [(tmp_path / f"{name}.source").read_text("utf-8").splitlines() for name in SPLITS]
+    targets = (tmp_path / "train.target").read_text("utf-8").splitlines()
+    # Each direction's text is that of its teachers: two translations, and the pairs themselves.
+    forward = kformer.Translator.load(parts / "forward-1").for_direction("zh", "en")
+    translations = [each.text for each in forward.translate(targets, beam_size=5)]
+    student = [
+        read_lines(parts / "text" / f"student-2.{side}", side) for side in ("source", "target")
+    ]
+    written = list(zip(*student, strict=True))
+    pairs = zip(targets, translations, strict=True)
+    assert {(source, text.strip()) for source, text in pairs if text.strip()} <= set(written)
+    assert set(zip(targets, sources[0], strict=True)) <= set(written)
+    copies = read_lines(parts / "text" / "student-3.source", "source")
+    assert set(sources[1]) <= set(copies)
+    assert "weight: 2" in (parts / "text" / "corpora.yaml").read_text("utf-8")
+    assert any("BLEU on the validation set: last-1" in sentence for sentence in said)
+    train_run(run, resume=True, report=said.append, show_progress=False)
 
 
 class Trainings:

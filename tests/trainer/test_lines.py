@@ -230,11 +230,12 @@ def test_mistakes_are_said_before_anything_is_read(folder):
     )
     refused("select needs a validation set", DESCRIPTION.partition("validation")[0], select="bleu")
     refused("names all files: leave out corpora=.*, or train_source", train_source="a")
-    refused("reads two files, such as kformer clean writes: leave out corpora", effort=2)
+    refused("monolingual_target", several, effort=2, monolingual_target=folder / "valid.source")
+    refused("two files: leave out corpora=.*, or teachers_from", effort=2, teachers_from=folder)
     refused("how corpora are cleaned: leave out corpora=.*, or clean", clean="usual")
     texts = {f"train_{side}": [str(folder / f"train.{side}")] * 2 for side in ("source", "target")}
-    with pytest.raises(ValueError, match="effort 2 reads two files as they are, several times"):
-        train_run(folder / "run", **texts, effort=2, **QUIET)
+    with pytest.raises(ValueError, match="read two files as they are: write the text to such"):
+        train_run(folder / "run", **texts, effort=2, teachers_from="a", **QUIET)
     texts = {f"train_{side}": str(folder / "train.source") for side in ("source", "target")}
     with pytest.raises(ValueError, match="clean usual must know two languages, but both sides"):
         train_run(folder / "run", **texts, clean="usual", **QUIET)

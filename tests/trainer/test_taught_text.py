@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from kformer.trainer import taught_text
+from kformer.trainer.lines import Text
 from kformer.trainer.taught_text import TaughtText
 from kformer.training.options import TrainOptions
 from kformer.translating.translation import Hypothesis, Translation
@@ -54,7 +55,7 @@ def write(tmp_path, monkeypatch):
         ]
         text = TaughtText(tmp_path / "text", *runs, options, print)
         sides = [tmp_path / "text" / name for name in ("source", "target")]
-        count = text.write(*sides)
+        count = text.write(Text(options.train_source, options.train_target), Text(*sides))
         pairs = list(zip(*(path.read_text().split("\n")[:-1] for path in sides), strict=True))
         assert len(pairs) == count
         return pairs
