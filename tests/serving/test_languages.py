@@ -10,10 +10,12 @@ import pytest
 import tritonclient.http as triton
 import tritonclient.utils
 
+import kformer
 from kformer.serving import engine_local, languages
 from kformer.serving.interface import SignatureInfo, TensorInfo
 from kformer.serving.settings import ModelSettings, ServerSettings
 from kformer.serving.versions import _NEEDED
+from tests import two_languages
 from tests.serving.conftest import TERMS, Here
 
 pytestmark = [pytest.mark.any_backend, pytest.mark.heavy]
@@ -88,6 +90,32 @@ def client(server):
 
 def expected(*codes, texts=TEXTS):
     return [f"{code} {text}" for code, text in zip(codes, texts, strict=True)]
+
+
+def test_a_saved_model(tmp_path):
+    """Its default, texts of both languages in one batch, and a document."""
+    pytest.importorskip("tensorflow_text")
+    from kformer.serving.served_model import ServedModel
+
+    translator = two_languages.new_translator()
+    options = {"beam_size": 2, "signatures": ["serving_default", "n_best", "attention"]}
+    folder = kformer.export.export_saved_model(translator, tmp_path / "m", **options)
+    served = ServedModel(folder)
+    assert served.metadata["languages"] == two_languages.CODES
+    served.warm_up(8)
+    texts, codes = two_languages.TEXTS, ["fr", "", "de", "fr"]
+    expected_texts = translator(
+        texts, target_language=[code or None for code in codes], beam_size=2
+    )
+    arguments = [[value.encode() for value in values] for values in (texts, codes)]
+    for name, signature in served.signatures.items():
+        assert signature.has_languages
+        found = served.call(name, *arguments)["translation"]
+        assert [text.decode() for text in found] == expected_texts
+    reader, arguments = kformer.export.SavedModelTranslator(folder), ("<p>noon</p>", "html")
+    for code in two_languages.CODES:
+        found = reader.document(*arguments, target_language=code)
+        assert found == translator.document(*arguments, target_language=code, beam_size=2)
 
 
 # ---- TensorFlow Serving, REST ----
