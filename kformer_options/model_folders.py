@@ -167,6 +167,10 @@ def check_trained(path):
     """
     path = check_run(path)
     if not (path / "model.keras").exists() and (path / "tokenizer").is_dir():
+        if (path / "model.bin").exists():
+            raise FileNotFoundError(
+                f"{path} is a folder of CTranslate2's: make a run of it by `kformer import`."
+            )
         raise FileNotFoundError(
             f"{path} has no model.keras yet: the training writes it at the end of its first epoch."
         )
