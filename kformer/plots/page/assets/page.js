@@ -26,15 +26,17 @@ function model() {
   return state.models.find((each) => keyOf(each) === get("model").value) || state.models[0];
 }
 
-/** The keys and labels of the models; with languages if one of them has several pairs. */
-function modelChoices() {
+/** Shows the choice of models; with languages if one of them has several pairs. */
+function showModels() {
   const { size } = new Set(state.models.map(({ name }) => name));
-  return state.models.map((each) => {
+  const choices = state.models.map((each) => {
     const names = [each.source, each.target].map(({ lang }) => languageName(lang));
     const pair = state.models.length > size ? names.filter(Boolean).join(" → ") : "";
     const parts = [size > 1 || !pair ? each.name : "", pair].filter(Boolean);
     return [keyOf(each), parts.join(": ")];
   });
+  options(get("model"), choices.length ? choices : [["", ""]], get("model").value);
+  get("model-choice").hidden = choices.length < 2;
 }
 
 // ---- requests ----
@@ -83,7 +85,7 @@ async function loadModels() {
       if (!state.key) state.problem = null;
     }
   }
-  get("model-choice").hidden = state.models.length < 2;
+  showModels();
   showFrame();
   show();
   if (state.models.length) schedule(0);
@@ -164,7 +166,6 @@ function busy(is) {
 /** The parts that depend on language and model alone. */
 function showFrame() {
   document.documentElement.lang = TONGUES[tongue];
-  options(get("model"), state.models.length ? modelChoices() : [["", ""]], get("model").value);
   const name = model()?.name;
   document.title = name ? `${name} · kformer` : `${say("title")} · kformer`;
   for (const element of document.querySelectorAll("[data-text]")) {
@@ -275,6 +276,7 @@ function listen() {
   for (const button of get("languages").children) {
     button.addEventListener("click", () => {
       setTongue(button.dataset.language);
+      showModels();
       showFrame();
       show();
       if (state.reply) showAttention();
