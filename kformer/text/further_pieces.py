@@ -44,11 +44,8 @@ def with_further_pieces(vocabulary, controls, texts, former_texts, num_pieces=No
         return model
     pieces = _scores(model)
     limit = len(vocabulary.processor) // 2 if num_pieces is None else num_pieces
-    read, former = (
-        [replace_all(valid_text(text), vocabulary.normalization.before) for text in each]
-        for each in (texts, former_texts)
-    )
-    characters = _frequent_characters(map(vocabulary.processor.normalize, read))
+    read, former = (_read(vocabulary, each) for each in (texts, former_texts))
+    characters = _frequent_characters(_count_characters(vocabulary, read))
     new = [each for each in characters if each not in pieces]
     if model_type(model) == BPE:
         return _with_merges(model, new, read, former, limit)
@@ -65,10 +62,32 @@ def with_further_pieces(vocabulary, controls, texts, former_texts, num_pieces=No
     return _with_unigrams(model, new, _scores(trained), read, former, limit)
 
 
-def _frequent_characters(texts):
-    """The characters that get pieces, as SentencePiece's training chooses them."""
-    counts = Counter(itertools.chain.from_iterable(texts))
+def share_without_pieces(vocabulary, texts):
+    """Returns the share of the characters of texts for which a vocabulary has no pieces, float.
+
+    Args:
+        vocabulary: `Vocabulary`.
+        texts: list of str or bytes.
+    """
+    counts = _count_characters(vocabulary, _read(vocabulary, texts))
+    pieces = {*vocabulary.pieces}
+    lacking = sum(count for character, count in counts.items() if character not in pieces)
+    return lacking / max(1, sum(counts.values()))
+
+
+def _read(vocabulary, texts):
+    """Texts as SentencePiece reads them."""
+    return [replace_all(valid_text(text), vocabulary.normalization.before) for text in texts]
+
+
+def _count_characters(vocabulary, texts):
+    counts = Counter(itertools.chain.from_iterable(map(vocabulary.processor.normalize, texts)))
     del counts[SPACE_SIGN]
+    return counts
+
+
+def _frequent_characters(counts):
+    """The characters that get pieces, as SentencePiece's training chooses them."""
     total, seen, characters = sum(counts.values()), 0, []
     for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if seen >= _COVERAGE * total:

@@ -19,6 +19,7 @@ from kformer.text.languages import (
     cut_tag,
     find_language,
     language_tag,
+    some_languages,
 )
 from kformer.text.normalization import get_normalization, valid_text
 from kformer.text.sentencepiece_training import (
@@ -649,12 +650,13 @@ class Tokenizer:
             Purason et al. (2025), Teaching Old Tokenizers New Words,
             https://arxiv.org/abs/2512.03989.
         """
-        if not self.is_extendable:
-            raise ValueError(
-                "The tokenizer of a published model takes no further languages: train a model that "
-                "has them, or choose a published one."
-            )
         codes = check_codes(languages)
+        if not self.is_extendable:
+            has = f" (it has {some_languages(self._languages)})" if self._languages else ""
+            raise ValueError(
+                f"The tokenizer of a published model{has} takes no further languages: train a "
+                "model that has them, or choose a published one."
+            )
         if known := [code for code in codes if code in self._languages]:
             raise ValueError(f"The tokenizer has the language {known[0]!r} already: leave it out.")
         if len(codes) == 1 and not self._languages:

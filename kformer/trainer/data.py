@@ -294,7 +294,8 @@ class TextOfTraining:
             max_shapes=max_shapes,
             # The batches need a seed even if the dropout of a trained model keeps its own.
             seed=options.seed or 0,
-            tokenizer=self._tokenizer,
+            # Text of one direction alone is prepared for its languages.
+            tokenizer=self._texts[0].of(self._tokenizer),
             subword_sampling=options.subword_sampling,
             word_dropout=options.word_dropout,
             soft_targets=self._soft_targets(options, teachers) if options.teachers else None,

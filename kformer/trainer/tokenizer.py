@@ -2,14 +2,26 @@
 
 import random
 
+from kformer.data.corpus import SIDES
+from kformer.saving.run_directory import read_config
 from kformer.text import Tokenizer
+from kformer.text.further_pieces import share_without_pieces
+from kformer.text.sentencepiece_training import sample_texts
 from kformer.text.vocabulary_size import describe_vocabulary_size
+from kformer.trainer.lines import DIRECTIONS
 from kformer.utils.lines import read_chunks
+from kformer_options.names import named
 from kformer_options.text_files import count_lines
 from kformer_options.training import default_of
 from kformer_options.wording import counted
 
 _CHUNK_LINES = 10_000
+# So many lines show what a language is like: which characters it has, and of one that the model
+# has already which words must keep their segmentation.
+_SAMPLE_LINES = 10_000
+# A language is in a script of its own if more of its characters have no pieces: many times what
+# the training of a tokenizer leaves without.
+_MOST_WITHOUT_PIECES = 0.02
 
 
 def provide_tokenizer(path, options, lines, shared, resumed, report):
@@ -37,6 +49,8 @@ def provide_tokenizer(path, options, lines, shared, resumed, report):
         tokenizer = Tokenizer.load(options.tokenizer)
     elif shared is not None:
         tokenizer = shared
+        if options.start_from is not None and lines.directions:
+            tokenizer = _with_new_languages(tokenizer, lines, options, report)
     else:
         report(f"tokenizer: training it on {counted(lines.num_pairs, 'pair')} ...")
         tokenizer = train_tokenizer(options, lines, report)
@@ -83,6 +97,73 @@ def train_tokenizer(options, lines, report):
         sentence += f", {describe_vocabulary_size(size, lines.num_pairs)}"
     report(sentence)
     return tokenizer
+
+
+def _with_new_languages(tokenizer, lines, options, report):
+    """Returns the tokenizer of the run that a training starts from, with the languages that the
+    description of the text has more: target languages that it lacks, and languages whose characters
+    it lacks.
+    """
+    targets = list(dict.fromkeys(target for _, target in lines.directions))
+    codes = [code for code in targets if code not in tokenizer.languages]
+    directions = read_config(options.start_from).get(DIRECTIONS, ())
+    known = {*tokenizer.languages, *(code for name in directions for code in name.split("-"))}
+    if not tokenizer.languages:
+        # A model of one direction stays one, or the first of several is the one that it has.
+        codes, known = ([], set()) if len(targets) == 1 else (codes, {*lines.directions[0]})
+    if not codes and not tokenizer.is_extendable:
+        return tokenizer
+    paths = {side: {} for side in SIDES}
+    for text in lines.texts:
+        for side, code in zip(SIDES, text.direction, strict=True):
+            side_paths = paths["source" if tokenizer.joint else side]
+            side_paths.setdefault(code, {})[getattr(text, side)] = None
+    added, texts = {}, {side: ([], []) for side in SIDES}
+    for side, languages in paths.items():
+        for code, files in languages.items():
+            is_new = code not in known and (
+                code in codes or _lacks_pieces(tokenizer.vocabulary(side), files)
+            )
+            texts[side][0 if is_new else 1].extend(files)
+            added |= {code: None} if is_new else {}
+    if not codes and not added:
+        return tokenizer
+    names = ", ".join(dict.fromkeys([*codes, *added]))
+    if options.lora_rank is not None:
+        raise ValueError(
+            f"The model of {options.start_from} has no words of {names} yet, and adapters learn "
+            f"none: leave {named('lora_rank')} out."
+        )
+    report(f"tokenizer: adding {names} to that of {options.start_from} ...")
+    (new, former), (new_target, former_target) = (map(_lines, texts[side]) for side in SIDES)
+    seed = options.seed or default_of("seed")
+    larger = tokenizer.with_languages(
+        codes,
+        texts=new,
+        target_texts=new_target,
+        former_texts=sample_texts(former, _SAMPLE_LINES, seed),
+        former_target_texts=sample_texts(former_target, _SAMPLE_LINES, seed),
+        seed=seed,
+    )
+    sizes = [
+        (each.vocabulary_size, each.target_vocabulary_size)[: 1 if each.joint else 2]
+        for each in (tokenizer, larger)
+    ]
+    before, after = (" and ".join(f"{size:,}" for size in each) for each in sizes)
+    report(f"tokenizer: {names} added, {after} pieces instead of {before}, whose ids stay")
+    return larger
+
+
+def _lacks_pieces(vocabulary, paths):
+    """Whether a vocabulary has no pieces for many characters of files, as of another script."""
+    sample = sample_texts(_lines(paths), _SAMPLE_LINES, 0)
+    return share_without_pieces(vocabulary, sample) > _MOST_WITHOUT_PIECES
+
+
+def _lines(paths):
+    for path in paths:
+        for chunk in read_chunks(path, "text", _CHUNK_LINES):
+            yield from chunk
 
 
 class _Sample:

@@ -88,7 +88,7 @@ def make_model(options, tokenizer, start):
     if start is None:
         model = Transformer.from_preset(**model_arguments(options, tokenizer))
     else:
-        model = _trained_model(options, start)
+        model = _trained_model(options, _with_new_tokens(options, tokenizer, start))
     if options.packed:
         check_packing(model.get_config())
     if model.trainable_weights[0].dtype == "float16":
@@ -99,6 +99,15 @@ def make_model(options, tokenizer, start):
     if options.lora_rank is not None:
         enable_lora(model, options.lora_rank, options.lora_alpha)
     return model
+
+
+def _with_new_tokens(options, tokenizer, model):
+    """The model with rows for the languages that its tokenizer got for this training."""
+    sizes = tokenizer.vocabulary_size, tokenizer.target_vocabulary_size
+    # A published model may have more rows than its tokenizer has pieces.
+    if sizes[0] <= model.vocabulary_size and sizes[1] <= model.target_vocabulary_size:
+        return model
+    return model.with_more_tokens(*sizes, seed=options.seed or default_of("seed"))
 
 
 def _trained_model(options, model):

@@ -3,8 +3,10 @@
 import csv
 import gzip
 import os
+import shutil
 import threading
 
+import numpy as np
 import pytest
 
 from kformer import Tokenizer, Transformer, Translator
@@ -12,6 +14,7 @@ from kformer.saving import latest_checkpoint, save_run
 from kformer.saving.run_directory import read_config
 from kformer.trainer import TrainOptions, search, train_run
 from kformer.training.options import check_options
+from tests.peers import to_numpy
 from tests.trainer.test_run import QUIET, losses_of, write_pairs
 
 SIDES = ("source", "target")
@@ -191,6 +194,105 @@ def test_a_model_of_several_directions(folder, monkeypatch):
         (folder / name).unlink()
     train_run(folder / "parts", resume=True, epochs=2, **QUIET)
     assert losses_of(folder / "parts") == losses_of(folder / "whole")
+
+
+@pytest.fixture
+def english_run(folder):
+    """A run of a model from English to Chinese, whose tokenizer knows no Russian."""
+    tokenizer = Tokenizer.train(list(folder.glob("train.*")), vocabulary_size=380)
+    model = Transformer(tokenizer.vocabulary_size, **SMALL["model_options"], num_heads=2)
+    save_run(folder / "start", model, tokenizer)
+    lines = (folder / "train.source").read_text(encoding="utf-8").splitlines()
+    table = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопярстувщхуз")
+    text = "".join(f"{line.lower().translate(table)}\n" for line in lines)
+    (folder / "train.ru").write_text(text, encoding="utf-8")
+    return folder / "start"
+
+
+def describe(folder, *corpora):
+    """Options of a training that goes on with `english_run` and corpora like `train.source ru-zh`
+    (the other side is `train.target`).
+    """
+    lines = [f"  corpus{i}: {{{corpus}}}\n" for i, corpus in enumerate(corpora)]
+    text = f"corpora:\n{''.join(lines)}clean: none\n"
+    (folder / "corpora.yaml").write_text(text, encoding="utf-8")
+    options = {**SMALL, "model_options": None, "corpora": str(folder / "corpora.yaml")}
+    return {**options, "start_from": folder / "start", "cooldown": 0.0}
+
+
+OLD = "source: train.source, target: train.target, languages: en-zh"
+
+
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+def test_a_language_is_added_to_a_trained_model(folder, english_run):
+    new = "source: train.source, target: train.ru, languages: en-ru, both_directions: true"
+    options, said = describe(folder, OLD, new), []
+    train_run(folder / "whole", **options, learning_rate=1e-9, steps=2, **QUIET)
+    old, new = Translator.load(english_run), Translator.load(folder / "whole")
+    size, total = old.tokenizer.vocabulary_size, new.tokenizer.vocabulary_size
+    assert new.tokenizer.languages == {"zh": size, "ru": size + 1, "en": size + 2}
+    assert new.model.vocabulary_size == total > size + 30
+    assert new.tokenizer.vocabulary().pieces[:size] == old.tokenizer.vocabulary().pieces
+    for name in ("train.source", "train.target"):
+        lines = (folder / name).read_text(encoding="utf-8").splitlines()
+        assert new.tokenizer.tokenize(lines) == old.tokenizer.tokenize(lines)
+    weights = {weight.path: to_numpy(weight.value) for weight in old.model.weights}
+    for weight in new.model.trainable_weights:
+        value = to_numpy(weight.value)
+        value = value[:size] if "embeddings" in weight.path else value
+        np.testing.assert_allclose(value, weights[weight.path], atol=1e-6)
+    assert read_config(folder / "whole")["directions"] == ["en-zh", "en-ru", "ru-en"]
+
+    train_run(folder / "parts", **options, steps=1, **{**QUIET, "report": said.append})
+    sentence = f"tokenizer: zh, ru, en added, {total:,} pieces instead of {size:,}, whose ids stay"
+    assert sentence in said
+    said.clear()
+    train_run(folder / "parts", resume=True, steps=2, **{**QUIET, "report": said.append})
+    train_run(folder / "again", **options, steps=2, **QUIET)
+    assert losses_of(folder / "parts") == losses_of(folder / "again")
+    # Killed before its first checkpoint, it goes on with the tokenizer that it has made.
+    shutil.rmtree(folder / "parts" / "checkpoints")
+    (folder / "parts" / "history.csv").unlink()
+    (folder / "parts" / "model.keras").unlink()
+    train_run(folder / "parts", resume=True, **{**QUIET, "report": said.append})
+    assert losses_of(folder / "parts") == losses_of(folder / "again")
+    assert not any("tokenizer:" in line for line in said)
+
+    # What the model has already is not added again.
+    new = "source: train.target, target: train.source, languages: zh-en"
+    options = {**describe(folder, new), "start_from": folder / "whole", "steps": 1}
+    train_run(folder / "further", **options, **QUIET)
+    assert Tokenizer.load(folder / "further" / "tokenizer").writes_like(
+        Tokenizer.load(folder / "whole" / "tokenizer")
+    )
+
+
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+@pytest.mark.parametrize(("name", "language"), [("ru", "ru"), ("source", "de")])
+def test_a_source_language_is_added_if_its_script_is_new(folder, english_run, name, language):
+    new = f"source: train.{name}, target: train.target, languages: {language}-zh"
+    options, said = {**describe(folder, OLD, new), "steps": 1}, []
+    train_run(folder / "run", **options, **{**QUIET, "report": said.append})
+    assert Tokenizer.load(folder / "run" / "tokenizer").languages == {}
+    assert any(f"tokenizer: {language} added" in line for line in said) == (language == "ru")
+    if language == "ru":
+        with pytest.raises(ValueError, match="no words of ru yet, and adapters learn none: leave"):
+            train_run(folder / "lora", **options, lora_rank=2, **QUIET)
+        assert not (folder / "lora" / "config.json").exists()
+
+
+@pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
+def test_a_published_model_takes_no_further_language(folder, english_run):
+    old = Translator.load(english_run)
+    published = Tokenizer.from_sentencepiece(old.tokenizer.sentencepiece_model())
+    save_run(folder / "start", old.model, published)
+    new = "source: train.source, target: train.ru, languages: en-ru"
+    with pytest.raises(ValueError, match="of a published model takes no further languages"):
+        train_run(folder / "run", **describe(folder, OLD, new), **QUIET)
+    train_run(folder / "run", **describe(folder, new), steps=1, **QUIET)  # It stays of one.
 
 
 @pytest.mark.heavy
