@@ -72,7 +72,9 @@ def trim_vocabulary(translator, texts):
         ids = dict.fromkeys(SIDES, ids["source"] | ids["target"])
     # Special tokens have one id on both sides. Ids that are not SentencePiece's own may be in any
     # order, so these come first.
-    first = {*tokenizer.special_ids.values(), *tokenizer.languages.values()}
+    first = set(tokenizer.special_ids.values())
+    if _language_sides(tokenizer) == {*SIDES}:
+        first |= {*tokenizer.languages.values()}
     if tokenizer.joint or any(tokenizer.vocabulary(side).custom_pieces is None for side in SIDES):
         first = set()
     ids = {side: np.array(sorted(ids[side], key=lambda i: (i not in first, i))) for side in SIDES}
@@ -103,10 +105,10 @@ def _needed_ids(tokenizer, side, texts):
     vocabulary = tokenizer.vocabulary(side)
     ids = {
         *(i for row in vocabulary.encode(texts) for i in row),
-        *(*tokenizer.special_ids.values(), *vocabulary.control_ids, *tokenizer.languages.values()),
+        *(*tokenizer.special_ids.values(), *vocabulary.control_ids),
+        *(tokenizer.languages.values() if side in _language_sides(tokenizer) else ()),
         *(vocabulary.added_words.ids.values() if vocabulary.added_words else ()),
-        *(*tokenizer.source_prefix, *tokenizer.source_suffix),
-        *(*tokenizer.target_prefix, *tokenizer.target_suffix),
+        *(*getattr(tokenizer, f"{side}_prefix"), *getattr(tokenizer, f"{side}_suffix")),
     }
     processor = vocabulary.processor
     ordinary = _ordinary_pieces(processor)
@@ -125,6 +127,12 @@ def _needed_ids(tokenizer, side, texts):
         names |= {merged for name in names for merged in merge_pieces(list(name), ordinary)}
         ids |= {numbers[name] for name in names if name in numbers}
     return ids, names
+
+
+def _language_sides(tokenizer):
+    """The sides on which the ids of languages are pieces, a set; the start token is on both."""
+    places = [place for places in tokenizer._language_places.values() for place in places]
+    return {side for side in SIDES for place in places if place.startswith((side, "start"))}
 
 
 def _ordinary_pieces(processor):
@@ -148,6 +156,7 @@ def _trimmed_tokenizer(tokenizer, ids, numbers, names):
         pieces.append(None if vocabulary.custom_pieces is None else listed)
         controls.append(tuple(numbers[side][i] for i in vocabulary.control_ids))
     source = numbers["source"]
+    of_languages = source if "source" in _language_sides(tokenizer) else numbers["target"]
     prefixes = {"source": tokenizer.source_prefix, "target": tokenizer.target_prefix}
     suffixes = {"source": tokenizer.source_suffix, "target": tokenizer.target_suffix}
     return Tokenizer(
@@ -156,7 +165,7 @@ def _trimmed_tokenizer(tokenizer, ids, numbers, names):
         controls,
         normalization=tokenizer.normalization,
         special_ids={name: source[i] for name, i in tokenizer.special_ids.items()},
-        languages={code: source[i] for code, i in tokenizer.languages.items()} or None,
+        languages={code: of_languages[i] for code, i in tokenizer.languages.items()} or None,
         language_places=tokenizer._language_places,
         language_tags=tokenizer.language_tags,
         added_words=tokenizer._added_words,

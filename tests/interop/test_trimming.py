@@ -139,11 +139,20 @@ def test_languages_and_search_options_are_kept(runs, texts):
 
 
 @quick
-@pytest.mark.parametrize("is_joint", [True, False])
-def test_languages_of_a_trained_tokenizer_are_kept(randomize, texts, is_joint):
-    sizes = {"vocabulary_size": 500, "languages": ["de", "zh"]}
-    target = {} if is_joint else {"target_texts": corpus(400, seed=3)}
-    tokenizer = kformer.Tokenizer.train(texts=corpus(400), **sizes, **target)
+@pytest.mark.parametrize("kind", ["joint", "separate", "added"])
+def test_languages_of_a_trained_tokenizer_are_kept(randomize, texts, kind):
+    is_joint, codes = kind == "joint", ["de", "zh"]
+    settings = {"vocabulary_size": 500, "languages": codes}
+    if not is_joint:
+        settings |= {"target_texts": corpus(400, seed=3), "vocabulary_size": (500, 450)}
+    if kind == "added":
+        settings["languages"] = ["de", "fr"]
+    tokenizer = kformer.Tokenizer.train(texts=corpus(400), **settings)
+    ids = tokenizer.languages
+    assert list(ids.values()) == [4, 5]
+    if kind == "added":  # The piece of the new language has another id on each side.
+        tokenizer = tokenizer.with_languages(["zh"])
+        assert tokenizer.languages == {**ids, "zh": 500}
     sizes = {"hidden_dim": 16, "intermediate_dim": 24, "num_heads": 2}
     sizes |= {"num_encoder_layers": 1, "num_decoder_layers": 1, "max_length": 64}
     if not is_joint:
@@ -152,8 +161,10 @@ def test_languages_of_a_trained_tokenizer_are_kept(randomize, texts, is_joint):
     whole = kformer.Translator(model, tokenizer.for_languages(target="zh"))
     small = trim_vocabulary(whole, texts)
     assert small.tokenizer.vocabulary_size < whole.tokenizer.vocabulary_size
-    assert small.tokenizer.languages == whole.tokenizer.languages == {"de": 4, "zh": 5}
+    assert list(small.tokenizer.languages) == list(whole.tokenizer.languages)
     assert small.tokenizer.target_language == "zh"
+    signs = [small.tokenizer.id_to_token(i, "source") for i in small.tokenizer.languages.values()]
+    assert signs == [f">>{code}<<" for code in small.tokenizer.languages]
     # The pieces of the text can write every translation.
     pieces = [each.tokenizer.vocabulary("target").pieces for each in (whole, small)]
     shortlist = [pieces[0].index(piece) for piece in pieces[1]]
@@ -162,7 +173,7 @@ def test_languages_of_a_trained_tokenizer_are_kept(randomize, texts, is_joint):
     options = {"target_language": codes, "max_length": 8}
     assert small(texts, **options) == whole(texts, shortlist=shortlist, **options)
     rows = small.tokenizer.tokenize(texts, special_tokens=True)
-    assert [row[0] for row in rows] == [4, *[5] * (len(texts) - 1)]
+    assert [row[0] for row in rows] == [4, *[small.tokenizer.languages["zh"]] * (len(texts) - 1)]
 
 
 @quick

@@ -111,7 +111,7 @@ def read(path, options):
         saved_tokenizer, search, by_language = _read_metadata(folder, metadata, arguments)
         codes = options.source_language, options.target_language
         tokenizer = saved_tokenizer.for_languages(*codes)
-        if options.target_language is not None:
+        if tokenizer.target_language != saved_tokenizer.target_language:
             search |= by_language.get(tokenizer.target_language, {})
         saved_config = {SEARCH_BY_LANGUAGE: by_language} if by_language else None
     else:
