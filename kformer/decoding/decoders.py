@@ -178,6 +178,49 @@ class EnsembleDecoder(Decoder):
         return step, states
 
 
+class PrefixState(NamedTuple):
+    """The state of a decoder whose rows begin with tokens of their own."""
+
+    decoder: Any  # the state of the step function
+    prefix: Any  # int32 [R, P]
+    index: Any  # int32 scalar: the number of tokens so far
+
+    def reorder(self, rows):
+        """Returns the state with its rows reordered: row i is the former row `rows[i]`."""
+        return PrefixState(reorder(self.decoder, rows), take(self.prefix, rows), self.index)
+
+    def select(self, sentences, rows):
+        """Returns the state of some sentences alone; their rows are `rows`."""
+        decoder = select(self.decoder, sentences, rows)
+        return PrefixState(decoder, take(self.prefix, rows), self.index)
+
+
+def with_prefix(step, state, prefix):
+    """Returns a step function, and its state, that let each row begin with its prefix alone.
+
+    Args:
+        step: step function, as of `Decoder`.
+        state: its state.
+        prefix: int32 tensor `[R, P]`, filled up with `NO_TOKEN`. Its tokens have the
+            log-probability 0, so a search must not forbid them.
+    """
+
+    def forced(logits, state):
+        token = take(state.prefix, state.index, axis=1)[:, None]
+        is_token = ops.arange(logits.shape[-1], dtype="int32") == token
+        only = ops.cast(ops.where(is_token, 0.0, float("-inf")), logits.dtype)
+        return ops.where(token == NO_TOKEN, logits, only)
+
+    def prefixed(ids, state):
+        logits, decoder = step(ids, state.decoder)
+        # After the prefix it costs nothing.
+        is_within = state.index < prefix.shape[1]
+        logits = ops.cond(is_within, lambda: forced(logits, state), lambda: logits)
+        return logits, PrefixState(decoder, state.prefix, state.index + 1)
+
+    return prefixed, PrefixState(state, prefix, ops.zeros((), dtype="int32"))
+
+
 def reorder(state, rows):
     """Returns the state with its rows reordered: row i is the former row `rows[i]`.
 

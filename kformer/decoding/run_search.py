@@ -8,7 +8,7 @@ from keras import ops
 
 from kformer.decoding.beam import beam_search
 from kformer.decoding.beam_huggingface import huggingface_beam_search
-from kformer.decoding.decoders import EnsembleDecoder, LayerDecoder
+from kformer.decoding.decoders import EnsembleDecoder, LayerDecoder, with_prefix
 from kformer.decoding.fast.decoder import FastDecoder
 from kformer.decoding.fast.eligibility import why_not_fast
 from kformer.decoding.row_constraints import is_empty
@@ -64,6 +64,7 @@ def search(
     rows=None,
     joins=None,
     length_penalties=None,
+    prefix=None,
 ):
     """Searches with tensors: the function that `Searcher` compiles and a SavedModel contains.
 
@@ -87,6 +88,9 @@ def search(
         joins: `Joins`, default `None`. Which tokens write no whole word, for `rows`.
         length_penalties: float32 tensor `[B]`, default `None`. The length penalty of each sentence
             in a beam search; `None` for the options'.
+        prefix: int32 tensor `[B, P]`, default `None`. What the hypotheses of each sentence begin
+            with, filled up with `NO_TOKEN`, in place of the options' `prefix_ids`. The tokens must
+            not be forbidden, and there must be no shortlist.
 
     Returns:
         `SearchResult` of tensors, and a boolean tensor `[B]`: which sentences are done.
@@ -94,6 +98,8 @@ def search(
     Raises:
         ValueError: phrases must occur, but the options ask for no beam; or there is a shortlist.
     """
+    if prefix is not None:
+        options = dataclasses.replace(options, prefix_ids=())
     if rows is not None:
         _check_rows(rows, options)
     columns, width = Columns(decoder.special, options), options.rows_per_sentence
@@ -103,10 +109,13 @@ def search(
     step, state = decoder.begin(source_ids, width, steps, columns.tokens)
     step = columns.step(step)
     prompt = columns.numbers(decoder.prompt(source_ids)) if constraints.repetition else None
+    if rows is None and prefix is not None:
+        step, state = with_prefix(step, state, ops.repeat(prefix, width, axis=0))
     if rows is not None:
         if options.prefix_ids:
             prefix = ops.convert_to_tensor([options.prefix_ids], dtype="int32")
             prefix = ops.repeat(prefix, ops.shape(source_ids)[0], axis=0)
+        if prefix is not None:
             if not is_empty(rows.prefix):
                 prefix = ops.concatenate([prefix, rows.prefix], axis=1)
             rows = rows._replace(prefix=prefix)

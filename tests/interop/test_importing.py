@@ -145,6 +145,19 @@ def test_languages_can_be_changed(folders, sentences, tmp_path):
 
 
 @pytest.mark.heavy
+def test_a_saved_model_changes_languages(folders, sentences, tmp_path, backend):
+    if backend != "tensorflow":
+        pytest.skip("a SavedModel is made by TensorFlow")
+    translator = load_checkpoint(folders["nllb"], **languages_of("nllb"))
+    folder = translator.export(tmp_path / "saved", signatures=["serving_default"])
+    saved = kformer.export.SavedModelTranslator(folder)
+    codes = ["deu_Latn", None] * 10
+    found = saved(sentences[:20], target_language=codes)
+    assert found == translator(sentences[:20], target_language=codes)
+    assert found != translator(sentences[:20]) == saved(sentences[:20])
+
+
+@pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 def test_fine_tuning(folders, tmp_path):
     pairs = kformer.examples.generate_pairs(64, split="train", categories="time")

@@ -62,7 +62,9 @@ def export_saved_model(
     the language before it. An unknown code is an InvalidArgument error. One code, `string[1]`, is
     for all texts, and [""] is the default value in the graph: TensorFlow Serving takes it where a
     gRPC request has no such input. Its REST interface and `tf.saved_model.load` need the input, and
-    where the server batches requests it needs a code for each text.
+    where the server batches requests it needs a code for each text. NLLB and M2M100 read the
+    language where the translation begins: with a shortlist, or with languages among
+    `forbidden_ids`, they have no such input.
 
     Batch and lengths are dynamic. How the search works is fixed here, since a server that batches
     requests needs one meaning for a row. From a JAX or PyTorch backend the graph is made in a
@@ -157,7 +159,7 @@ def _target_choices(translator, search, changes):
         Dict of code to a pair of `kformer.Tokenizer` and `SearchOptions`. The first is "", for the
         translator's own language. Empty where there is no choice.
     """
-    tokenizer = translator.tokenizer
+    tokenizer, model = translator.tokenizer, translator.model
     choices = {"": (tokenizer, search)}
     for code in tokenizer.languages:
         try:
@@ -166,9 +168,15 @@ def _target_choices(translator, search, changes):
             return {}
         options = dataclasses.replace(other.search_options(changes), n_best=search.n_best)
         choices[code] = other.tokenizer, options
-    same = {(each.source_suffix, options.prefix_ids) for each, options in choices.values()}
+    forced = {options.prefix_ids for _, options in choices.values()}
+    # A search can force tokens by text unless it forbids them or has no columns for them.
+    forbidden = {*search.forbidden_ids, model.start_id, model.pad_id}
+    is_forbidden = any(forbidden.intersection(tokens) for tokens in forced)
+    if len(forced) > 1 and (search.shortlist or is_forbidden):
+        return {}
+    suffixes = {each.source_suffix for each, _ in choices.values()}
     rows = {(each.source_prefix, options) for each, options in choices.values()}
-    return choices if len(same) == 1 < len(rows) else {}
+    return choices if len(suffixes) == 1 < len(rows) else {}
 
 
 def _build(translator, search, choices, dtype, single, names):
@@ -191,5 +199,6 @@ def _build(translator, search, choices, dtype, single, names):
     }
     if choices:
         metadata["languages"] = list(tokenizer.languages)
+        metadata["source_language"] = tokenizer.source_language
         metadata["target_language"] = tokenizer.target_language
     return *graph.build(single, names), metadata

@@ -20,7 +20,7 @@ _MOST_GRAPH_BYTES = 2**28
 _VERSION = re.compile("[0-9]+")
 # The types of what readers use, where it is there.
 _TYPES = {"search": dict, "config": dict, "dtype": str, "max_source_length": int, CHECKSUM: str}
-_TYPES |= {"languages": list, "target_language": str}
+_TYPES |= {"languages": list, "source_language": str, "target_language": str}
 
 
 def version_folder(path, version=None):

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from kformer.decoding.repetition import NO_TOKEN
 from kformer.export.saved_model.graph import with_a_row
 from kformer.export.saved_model.names import TARGET_LANGUAGE
 from kformer.export.saved_model.tokenizer import valid_text
@@ -18,12 +19,17 @@ class GraphLanguages:
     Args:
         choices: dict of code to a pair of `kformer.Tokenizer` and `SearchOptions`. The first code
             is "", for the language of the translator that is exported.
+
+    Attributes:
+        forces_tokens: bool. Whether translations into different languages begin differently.
     """
 
     def __init__(self, choices):
         self._codes = list(choices)
         tokenizers, self._options = zip(*choices.values(), strict=True)
-        self._prefixes = _padded([tokenizer.source_prefix for tokenizer in tokenizers])
+        self._source_prefixes = _padded([tokenizer.source_prefix for tokenizer in tokenizers])
+        self._prefixes = _padded([options.prefix_ids for options in self._options])
+        self.forces_tokens = len({options.prefix_ids for options in self._options}) > 1
 
     def indices(self, target_language, text):
         """The index of each text's language, int32 `[B]`, or `[1]` where there is no text.
@@ -56,6 +62,12 @@ class GraphLanguages:
 
     def source_prefixes(self, indices):
         """The ids before texts of some languages `[B]`, int32 `[B, P]`, filled up with -1."""
+        return tf.gather(tf.constant(self._source_prefixes), indices)
+
+    def prefixes(self, indices):
+        """`SearchOptions.prefix_ids` of languages `[B]`, int32 `[B, P]`, filled up with
+        `NO_TOKEN`.
+        """
         return tf.gather(tf.constant(self._prefixes), indices)
 
     def values(self, name, dtype, indices=None):
@@ -70,7 +82,7 @@ class GraphLanguages:
 
 
 def _padded(rows):
-    array = np.full([len(rows), max(map(len, rows))], -1, "int32")
+    array = np.full([len(rows), max(map(len, rows))], NO_TOKEN, "int32")
     for i, row in enumerate(rows):
         array[i, : len(row)] = row
     return array

@@ -302,8 +302,12 @@ class TranslationGraph:
         """
         if self.languages is None:
             return {}
-        penalties = self.languages.values("length_penalty", tf.float32, language)
-        return {"length_penalties": penalties} if tf.is_tensor(penalties) else {}
+        rows, penalties = {}, self.languages.values("length_penalty", tf.float32, language)
+        if tf.is_tensor(penalties):
+            rows["length_penalties"] = penalties
+        if self.languages.forces_tokens:
+            rows["prefix"] = self.languages.prefixes(language)
+        return rows
 
     def search(self, source_ids, limits, options, **rows):
         """`SearchResult` for padded ids `[B, S]` and limits `[B]`; `rows` as of the search."""

@@ -167,3 +167,54 @@ def test_a_request_may_leave_the_language_out(exported, saved):
         text=tf.constant(TEXTS), target_language=codes
     )
     assert [each.decode() for each in outputs["translation"].numpy()] == saved(TEXTS)
+
+
+def published(translator, place, mode):
+    """The model as published ones have languages: before the translation, or tags of texts."""
+    tokenizer = translator.tokenizer
+    changed = kformer.Tokenizer.from_sentencepiece(
+        tokenizer.sentencepiece_model(),
+        control_ids=tokenizer.languages.values(),
+        languages=tokenizer.languages,
+        language_places={"target": [place]},
+        language_tags=place == "source_prefix",
+    )
+    if place == "target_prefix":
+        changed = changed.for_languages(target="de")
+    options = kformer.decoding.SearchOptions(max_length=20, beam_size=2, mode=mode)
+    return kformer.Translator(translator.model, changed, options, translator.config)
+
+
+@pytest.mark.parametrize(
+    ("place", "mode", "dtype"),
+    [
+        ("target_prefix", "kformer", None),
+        ("target_prefix", "huggingface", "int8"),
+        ("source_prefix", "huggingface", None),
+    ],
+)
+def test_published_models(translator, tmp_path, place, mode, dtype):
+    other = published(translator, place, mode)
+    names = ["serving_default"] if dtype else ["serving_default", "n_best", "prefix"]
+    saved = SavedModelTranslator(other.export(tmp_path / "model", signatures=names, dtype=dtype))
+    settings = other.options, other.config
+    run = kformer.Translator(other.model, other.tokenizer, *settings, dtype=dtype)
+    texts = [*TEXTS, ">>zh<<", ">>zh<< noon"]
+    codes = [*CODES, "de", None]
+    assert saved.target_language == other.tokenizer.target_language
+    for call in [{}] if dtype else [{"n_best": 2}, {"prefixes": ["ten", "noon"] * 4}]:
+        both = [each.translate(texts, target_language=codes, **call) for each in (saved, run)]
+        for found, expected in zip(*both, strict=True):
+            hypotheses = list(zip(found.hypotheses, expected.hypotheses, strict=True))
+            assert all(ours.text == theirs.text for ours, theirs in hypotheses)
+            assert all(np.isclose(ours.score, theirs.score) for ours, theirs in hypotheses)
+
+
+def test_a_search_that_cannot_choose_keeps_its_language(translator, tmp_path):
+    other = published(translator, "target_prefix", "kformer")
+    forbidden = [other.tokenizer.languages["en"]]
+    settings = {"signatures": ["serving_default"], "forbidden_ids": forbidden}
+    saved = SavedModelTranslator(other.export(tmp_path / "model", **settings))
+    assert saved.languages == [] and saved(TEXTS) == other(TEXTS, forbidden_ids=forbidden)
+    with pytest.raises(ValueError, match="has no choice of languages"):
+        saved(TEXTS, target_language="en")
