@@ -1,5 +1,6 @@
 """What the benchmarks share: tables, processes that are measured in turns, commands, files."""
 
+import csv
 import importlib.metadata
 import importlib.util
 import json
@@ -256,3 +257,22 @@ def floor(options):
         vector.sum()
         rates.append(vector.nbytes / (time.perf_counter() - start))
     return {"flops": max(speeds), "bytes": max(rates)}
+
+
+# Trainings and their quality.
+
+
+def spent_on(run):
+    """The seconds of a run's steps, and their target tokens."""
+    with open(run / "history.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    seconds = sum(float(row["seconds"]) for row in rows)
+    return seconds, sum(int(row["target_tokens"]) for row in rows)
+
+
+def interval(hypotheses, references, tokenize="13a"):
+    """Half of the width of BLEU's 95 % interval by bootstrap."""
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU(tokenize=tokenize, force=True)
+    return metric.corpus_score(hypotheses, [references], n_bootstrap=1000)._ci

@@ -16,7 +16,6 @@ interval over the test set's sentences.
 """
 
 import argparse
-import csv
 import hashlib
 import json
 import math
@@ -30,11 +29,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.common import (  # noqa: E402
     cpu_name,
     integers,
+    interval,
     kformer,
     print_command,
     print_head,
     print_row,
     read,
+    spent_on,
     versions,
     write,
 )
@@ -79,23 +80,6 @@ def evaluate(options, run, part):
     return json.loads(kformer(options, "evaluate", run, *arguments, capture=True)), output
 
 
-def interval(options, output):
-    """Half of the width of BLEU's 95 % interval by bootstrap."""
-    from sacrebleu.metrics import BLEU
-
-    lines = [read(path) for path in (output, options.data / f"{options.test}.{options.target}")]
-    metric = BLEU(tokenize=options.tokenize or "13a", force=True)
-    return metric.corpus_score(lines[0], [lines[1]], n_bootstrap=1000)._ci
-
-
-def spent_on(run):
-    """The seconds of a run's steps, and their target tokens."""
-    with open(run / "history.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    seconds = sum(float(row["seconds"]) for row in rows)
-    return seconds, sum(int(row["target_tokens"]) for row in rows)
-
-
 def parts_seconds(run):
     """The sum of the parts' seconds with validation and translation; of effort 1 its steps'.
 
@@ -128,7 +112,8 @@ def report(options):
     scores = []
     for seed, run, config, (valid, _) in zip(options.seeds, runs, configs, found, strict=True):
         result, output = evaluate(options, run, options.test)
-        width = interval(options, output)
+        references = options.data / f"{options.test}.{options.target}"
+        width = interval(read(output), read(references), options.tokenize or "13a")
         spent = [sum(part) for part in zip(*map(spent_on, trainings_of(run)), strict=True)]
         scores.append(result["bleu"])
         penalty = (config.get("search") or {}).get("length_penalty", 0.6)
