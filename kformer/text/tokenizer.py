@@ -652,10 +652,11 @@ class Tokenizer:
         """
         codes = check_codes(languages)
         if not self.is_extendable:
-            has = f" (it has {some_languages(self._languages)})" if self._languages else ""
+            remedy = "train a model that has more, or choose a published one"
+            if codes and self._languages:
+                remedy = f"instead of {codes[0]!r} choose one of {some_languages(self._languages)}"
             raise ValueError(
-                f"The tokenizer of a published model{has} takes no further languages: train a "
-                "model that has them, or choose a published one."
+                f"The tokenizer of a published model takes no further languages: {remedy}."
             )
         if known := [code for code in codes if code in self._languages]:
             raise ValueError(f"The tokenizer has the language {known[0]!r} already: leave it out.")

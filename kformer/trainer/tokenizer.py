@@ -150,7 +150,10 @@ def _with_new_languages(tokenizer, lines, options, report):
         for each in (tokenizer, larger)
     ]
     before, after = (" and ".join(f"{size:,}" for size in each) for each in sizes)
-    report(f"tokenizer: {names} added, {after} pieces instead of {before}, whose ids stay")
+    sentence = f"tokenizer: {names} added, {after} pieces instead of {before}, whose ids stay"
+    if codes and not tokenizer.languages:
+        sentence += f"; the model has translated into {codes[0]} so far"
+    report(sentence)
     return larger
 
 

@@ -110,5 +110,10 @@ def test_two_vocabularies_grow_apart_and_can_be_swapped():
 def test_the_tokenizer_of_a_published_model_takes_no_languages(old):
     published = Tokenizer.from_sentencepiece(old.sentencepiece_model())
     assert old.is_extendable and not published.is_extendable
-    with pytest.raises(ValueError, match="of a published model takes no further languages"):
+    with pytest.raises(ValueError, match="takes no further languages: train a model that has more"):
         published.with_languages(["de", "fr"])
+    published = Tokenizer.from_sentencepiece(
+        old.sentencepiece_model(), languages=old.languages, language_places={"target": ["start"]}
+    )
+    with pytest.raises(ValueError, match="instead of 'fr' choose one of de, en"):
+        published.with_languages(["fr"])
