@@ -52,6 +52,7 @@ def run(program, *arguments):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc can keep memory")
+@pytest.mark.any_backend
 def test_freed_memory_is_kept():
     sentence, kept = run(FAULTS, "keep")
     assert "freed memory is kept" in sentence
