@@ -7,6 +7,7 @@ import pytest
 import kformer
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export import SavedModelTranslator
+from kformer.translating.streaming import open_translator
 from kformer.translating.translator import SEARCH_BY_LANGUAGE
 from tests.export.saved_model.test_export import check_ops
 
@@ -112,6 +113,14 @@ def test_languages_and_the_default(translator, saved):
     with pytest.raises(ValueError, match="source language of the SavedModel .* is fixed"):
         saved.for_languages(source="en")
     assert saved.translate([], target_language=[]) == saved.translate([], target_language="en")
+
+
+def test_the_command_opens_it_for_a_language(saved, exported):
+    english = open_translator(exported, target_language="en")
+    assert english.target_language == "en"
+    assert english(TEXTS) == saved(TEXTS, target_language="en")
+    with pytest.raises(ValueError, match="only a run takes source_language"):
+        open_translator(exported, source_language="en")
 
 
 def test_each_signature_takes_languages(saved):
