@@ -33,9 +33,13 @@ def pairs_of(metadata):
 
     Returns:
         Tuple of pairs of str, the codes of source and target: the directions of its training; or
-        each language to each other, since a model reads no source language; or none.
+        the source language to each other, where the model reads one, which the export fixed; or
+        each language to each other; or none.
     """
     directions = (metadata.get("config") or {}).get("directions")
     if directions:
         return tuple(tuple(direction.split("-")) for direction in directions)
-    return tuple(itertools.permutations(metadata.get("languages") or (), 2))
+    languages, source = metadata.get("languages") or (), metadata.get("source_language")
+    if source is not None:
+        return tuple((source, code) for code in languages if code != source)
+    return tuple(itertools.permutations(languages, 2))

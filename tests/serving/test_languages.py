@@ -313,3 +313,9 @@ def test_the_page(client):
     for wrong in (["fr", "en"], "en-fr", [["en"], "fr"]):
         answered = ask(languages=wrong)
         assert answered.status_code == 400 and "a pair of the model many" in answered.text
+
+
+def test_a_source_language_that_the_export_fixed_is_that_of_each_pair():
+    metadata = {"languages": ["de", "en", "fr"], "source_language": "en"}
+    assert languages.pairs_of(metadata) == (("en", "de"), ("en", "fr"))
+    assert len(languages.pairs_of({"languages": ["de", "en", "fr"], "source_language": None})) == 6
