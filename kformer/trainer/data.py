@@ -223,8 +223,9 @@ class TextOfTraining:
         self._max_length, self._reports = max_length, reports
         weights = [text.weight for text in lines.texts]
         corpora = [self.prepared("training", text) for text in lines.texts]
+        self._direction = lines.directions[0] if lines.directions else None
         if options.general_source is not None:
-            general = Text(options.general_source, options.general_target)
+            general = Text(options.general_source, options.general_target, self._direction)
             general = self.prepared("general", general)
             share = options.general_share or default_of("general_share")
             pairs = [weight * c.num_pairs for weight, c in zip(weights, corpora, strict=True)]
@@ -310,7 +311,8 @@ class TextOfTraining:
 
         valid, general = [dataset("validation", text) for text in validation], None
         if options.general_valid_source is not None:
-            text = Text(options.general_valid_source, options.general_valid_target)
+            sides = options.general_valid_source, options.general_valid_target
+            text = Text(*sides, self._direction)
             general = dataset("general validation", text)
         return train, valid, general
 

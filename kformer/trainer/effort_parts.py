@@ -23,6 +23,7 @@ from kformer.translating.translator import SEARCH_BY_LANGUAGE, Translator
 from kformer.translating.word_alignment import without_calibration
 from kformer_options.combinations import OF_THE_MODEL
 from kformer_options.model_folders import PARTS
+from kformer_options.text_files import count_lines
 from kformer_options.training import TRAINING
 from kformer_options.wording import counted
 
@@ -130,18 +131,29 @@ class PartMaker:
         ]
         taught = TaughtText(self._folder / "text", *runs, self._options, self._report)
         texts = self._student_texts()
-        count = sum(taught.write(*pair) for pair in zip(self._lines.texts, texts, strict=True))
+        is_one = len(self._lines.texts) == 1
+        pairs = zip(self._lines.texts, texts, strict=False)
+        count = sum(taught.write(*pair, with_alone=is_one) for pair in pairs)
+        if len(texts) > len(self._lines.texts):
+            count += taught.write_alone(self._lines.texts, texts[-1])
         if self._student_options().get("corpora"):
+            texts = [text for text in texts if count_lines(text.source)]
             write_description(self._folder / "text" / _DESCRIPTION, texts, self.validation)
         self._report(f"effort: {counted(count, 'pair')} for the student")
 
     def _student_texts(self):
-        """A `Text` of the student for each text of the training."""
+        """A `Text` of the student for each text of the training, and for text in one language
+        alone where they are several.
+        """
         texts, folder = [], self._folder / "text"
         for number, text in enumerate(self._lines.texts, 1):
             name = "student" if len(self._lines.texts) == 1 else f"student-{number}"
             sides = (folder / f"{name}.{side}" for side in SIDES)
             texts.append(Text(*sides, text.direction, text.weight))
+        alone = self._options.monolingual_source, self._options.monolingual_target
+        if len(texts) > 1 and any(alone):
+            sides = (folder / f"student-alone.{side}" for side in SIDES)
+            texts.append(Text(*sides, texts[0].direction))
         return texts
 
     def _student_options(self):

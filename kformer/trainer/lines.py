@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import pathlib
 from typing import NamedTuple
 
 from kformer.data import Corpora, clean
@@ -16,8 +17,12 @@ from kformer_options.wording import counted
 
 # The key of `config.json` that has the directions of a training of several, such as "en-de".
 DIRECTIONS = "directions"
+# The languages of a text whose languages nobody named, in a description of its lines.
+_UNNAMED = ("source", "target")
 # What does not go with several directions, and why.
 _OF_ONE_DIRECTION = {
+    "general_source": "and general text is a corpus of its own there",
+    "general_valid_source": "and a general validation set has one direction",
     "separate_vocabularies": "which share one vocabulary",
     "monolingual_source": "and nobody knows into which language its lines should go",
     "monolingual_target": "and nobody knows from which language its lines should come",
@@ -104,7 +109,7 @@ def _corpora(options):
     if options.corpora is not None:
         return Corpora.load(options.corpora)
     sides = {"source": options.train_source, "target": options.train_target}
-    level, languages = options.clean or "none", ("source", "target")
+    level, languages = options.clean or "none", _UNNAMED
     if level != "none":
         for side, texts in sides.items():
             for text in [texts] if is_path(texts) else texts:
@@ -119,7 +124,7 @@ def _corpora(options):
     return Corpora({"train": {**sides, "languages": languages, "clean": level}})
 
 
-def validation_sets(options, path=None):
+def validation_sets(options, path=None, report=None):
     """Returns the validation sets of a training: the one of its options, or those of its
     description of corpora.
 
@@ -127,6 +132,8 @@ def validation_sets(options, path=None):
         options: `TrainOptions`.
         path: `pathlib.Path` or `None`, default `None`. The run directory, if it may have the
             text already.
+        report: function or `None`, default `None`. It takes a sentence about sets that are not
+            measured.
 
     Returns:
         List of `Text`, one for each direction that has a set.
@@ -156,9 +163,9 @@ def validation_sets(options, path=None):
             if getattr(options, name):
                 raise ValueError(f"{several}, {reason}: leave {named(name)} out.")
     if options.valid_source is not None:
-        return [Text(*files, directions[0])]
+        return [Text(*files, _named(directions[0]))]
     texts = [
-        Text(*map(str, paths), direction)
+        Text(*map(str, paths), _named(direction))
         for direction, paths in corpora.validation.items()
         if direction in directions
     ]
@@ -168,7 +175,15 @@ def validation_sets(options, path=None):
             f"{options.corpora} has a validation set for {sets}, but corpora for {names}: give one "
             "for that direction."
         )
+    others = ["-".join(each) for each in corpora.validation if each not in directions]
+    if others and report is not None:
+        report(f"validation: no corpus has {', '.join(others)}, which is not measured")
     return texts
+
+
+def _named(direction):
+    """Returns a direction, or `None` if nobody named its languages."""
+    return None if direction == _UNNAMED else direction
 
 
 def lines_of(path, options, reports):
@@ -198,7 +213,7 @@ def lines_of(path, options, reports):
     corpora = Corpora.load(folder / DESCRIPTION)
     texts = []
     for corpus in corpora.corpora.values():
-        direction = None if options.corpora is None else corpus.languages
+        direction = None if options.corpora is None else _named(corpus.languages)
         for files in zip(map(str, corpus.source), map(str, corpus.target), strict=True):
             texts.append(Text(*files, direction, corpus.weight))
             if corpus.both_directions:
@@ -216,11 +231,17 @@ def write_description(path, texts, validation):
     """
     import yaml
 
+    folder = path.parent.resolve()
+
+    def path_of(file):
+        file = pathlib.Path(file).resolve()  # A run may be moved with the lines in it.
+        return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
+
     def entry(text, **more):
-        return {"source": str(text.source), "target": str(text.target), **more}
+        return {"source": path_of(text.source), "target": path_of(text.target), **more}
 
     def name(text):
-        return "-".join(text.direction or ("source", "target"))
+        return "-".join(text.direction or _UNNAMED)
 
     corpora = {
         f"text-{number}": entry(text, languages=name(text), weight=text.weight)

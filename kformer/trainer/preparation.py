@@ -90,7 +90,7 @@ def prepare(path, options, resume, reports, hosts):
     def settle():
         config = stored_config(path, resume)
         settled = resume_options(config and config["training"], options, path)
-        validation = validation_sets(settled, path)
+        validation = validation_sets(settled, path, reports.setting)
         check_options(settled, has_validation=bool(validation))
         check_updates(settled)
         return config, settled, validation, count_pairs(settled, path)

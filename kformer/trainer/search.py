@@ -63,20 +63,21 @@ def settle_search(path, options, train, validation, lengths, steps, report):
         if validation:
             report("search: that of the published model from which the training began")
         return
-    if base is not None and not validation:
-        return
     model = load_model(path / "model.keras", compiled=False)
     translator = Translator(model, Tokenizer.load(path / "tokenizer"), base, former)
     default = translator.tokenizer.target_language
     lengths = lengths()
     tokens = train.num_tokens * steps / train.steps_per_epoch * _SHARE / len(lengths)
-    entries, reasons = {}, []
+    others = former.get(SEARCH_BY_LANGUAGE, {})
+    entries, reasons, by_language = {}, [], dict(others)
     for language, pair in lengths.items():
         own, name = translator, ""
         if language is not None:
             own, name = translator.for_languages(target=language), f"{language}: "
         sets = [each for each in validation if language in (None, each[0].target_language)]
-        chosen, reason, remark = _choice(own, sets, pair, tokens, base is not None)
+        # A language that was added has no search yet.
+        has_base = base is not None and (language in (None, default) or language in others)
+        chosen, reason, remark = _choice(own, sets, pair, tokens, has_base)
         for sentence in filter(None, (reason, remark)):
             report(name + sentence)
         if chosen is None:
@@ -85,9 +86,10 @@ def settle_search(path, options, train, validation, lengths, steps, report):
         if language in (None, default):
             entries["search"] = dataclasses.asdict(chosen)
         if language is not None:
-            changes = {name: getattr(chosen, name) for name in _CHOSEN}
-            entries.setdefault(SEARCH_BY_LANGUAGE, {})[language] = changes
-    if entries:
+            by_language[language] = {name: getattr(chosen, name) for name in _CHOSEN}
+    if by_language:
+        entries[SEARCH_BY_LANGUAGE] = by_language
+    if reasons:
         run_directory.write_config(path, {**config, **entries, REASON: "; ".join(reasons)})
 
 
@@ -96,7 +98,7 @@ def _choice(translator, validation, lengths, tokens, has_base):
 
     Returns:
         Tuple of the `SearchOptions`, or `None` if those of the translator stay; a sentence with the
-        reason; and one about the lengths of translations, or `None`.
+        reason, or `None`; and one about the lengths of translations, or `None`.
     """
     count, why = 0, "there is no validation set"
     if validation:
@@ -110,6 +112,8 @@ def _choice(translator, validation, lengths, tokens, has_base):
     if count >= LEAST_SENTENCES:
         choice = choose_search(translator, sources, references, lengths=lengths)
         return choice.options, choice.reason, length_remark(choice.length_ratio)
+    if has_base and not validation:
+        return None, None, None
     if has_base:
         chosen, reason = None, f"search: that of the run from which the training began, since {why}"
     else:

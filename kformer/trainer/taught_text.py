@@ -3,6 +3,7 @@
 import hashlib
 import os
 
+from kformer.data.corpus import SIDES
 from kformer.distillation.back_translation import add_noise, tagged
 from kformer.distillation.text import add_pairs, taught_pairs
 from kformer.training.defaults import FEW_PAIRS
@@ -33,17 +34,18 @@ class TaughtText:
         self._forward, self._backward = forward, backward
         self._loaded = (None, None)
 
-    def write(self, text, output):
+    def write(self, text, output, with_alone=True):
         """Makes the student's text from one of the training, and writes its sides.
 
         Args:
             text: `Text` of the training.
             output: `Text`. The files to write.
+            with_alone: bool, default True. Whether text in one language alone is added.
 
         Returns:
             int. The number of pairs.
         """
-        options, self._text = self._options, text
+        self._text = text
         sources = read_lines(text.source, "source")
         targets = read_lines(text.target, "target")
 
@@ -52,17 +54,36 @@ class TaughtText:
 
         teachers = [*map(teacher, self._forward)], [*map(teacher, self._backward)]
         pairs = taught_pairs(sources, targets, *teachers, round_trips=True)
+        if with_alone:
+            self._add_alone(pairs, sources, targets)
+        add_pairs(pairs, sources, targets)
+        return _write(pairs, output)
+
+    def write_alone(self, texts, output):
+        """Translates text in one language alone, and writes both sides.
+
+        Args:
+            texts: list of `Text` of the training, all of one direction.
+            output: `Text`. The files to write.
+
+        Returns:
+            int. The number of pairs.
+        """
+        self._text, pairs = texts[0], []
+        sides = [[getattr(text, side) for text in texts] for side in SIDES]
+        lines = ([line for path in each for line in read_lines(path, "text")] for each in sides)
+        self._add_alone(pairs, *lines)
+        return _write(pairs, output)
+
+    def _add_alone(self, pairs, sources, targets):
+        """Adds the pairs of text in one language alone, without the lines of the training."""
+        options = self._options
         if options.monolingual_source is not None:
             lines = _monolingual(options.monolingual_source, sources)
             add_pairs(pairs, lines, self._in_turn(self._forward, lines))
         if options.monolingual_target is not None:
             lines = _monolingual(options.monolingual_target, targets)
             add_pairs(pairs, self._back_translated(lines, len(sources)), lines)
-        add_pairs(pairs, sources, targets)
-        for side, path in enumerate((output.source, output.target)):
-            with files.replacing(path) as aside, open(aside, "w", encoding="utf-8") as file:
-                file.writelines(f"{pair[side]}\n" for pair in pairs)
-        return len(pairs)
 
     def _in_turn(self, runs, texts, **options):
         """Translations of texts, of which each run translates an equal share."""
@@ -119,6 +140,14 @@ class TaughtText:
             self._loaded = (None, None)
             self._loaded = (run, Translator.load(run))
         return self._loaded[1]
+
+
+def _write(pairs, output):
+    """Writes both sides of pairs into the files of a `Text`. Returns the number of pairs."""
+    for side, path in enumerate((output.source, output.target)):
+        with files.replacing(path) as aside, open(aside, "w", encoding="utf-8") as file:
+            file.writelines(f"{pair[side]}\n" for pair in pairs)
+    return len(pairs)
 
 
 def _monolingual(path, lines_of_side):

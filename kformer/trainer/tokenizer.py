@@ -54,8 +54,27 @@ def provide_tokenizer(path, options, lines, shared, resumed, report):
     else:
         report(f"tokenizer: training it on {counted(lines.num_pairs, 'pair')} ...")
         tokenizer = train_tokenizer(options, lines, report)
+    _check_languages(tokenizer, lines, options)
     tokenizer.save(folder)
     return tokenizer
+
+
+def _check_languages(tokenizer, lines, options):
+    """Checks that a tokenizer that was not made for a text has its languages."""
+    languages = dict.fromkeys(target for _, target in lines.directions)
+    if (options.effort or 1) > 1 and len(lines.directions) > 1:
+        languages |= dict.fromkeys(source for source, _ in lines.directions)
+    lacking = ", ".join(code for code in languages if code not in tokenizer.languages)
+    if len(languages) > 1 and lacking:
+        remedy = f"leave {named('tokenizer')} out, so that one is trained for them"
+        if not options.tokenizer:
+            remedy = "take teachers that were trained for them"
+        raise ValueError(f"The tokenizer has no tokens for the languages {lacking}: {remedy}.")
+    if not lines.directions and tokenizer.language_tags == "known" and len(tokenizer.languages) > 1:
+        raise ValueError(
+            f"The tokenizer is for the languages {', '.join(tokenizer.languages)}, and nobody "
+            f"knows which of them the text is in: describe it by {named('corpora')}."
+        )
 
 
 def train_tokenizer(options, lines, report):
@@ -107,21 +126,33 @@ def _with_new_languages(tokenizer, lines, options, report):
     targets = list(dict.fromkeys(target for _, target in lines.directions))
     codes = [code for code in targets if code not in tokenizer.languages]
     directions = read_config(options.start_from).get(DIRECTIONS, ())
-    known = {*tokenizer.languages, *(code for name in directions for code in name.split("-"))}
+    directions = [name.split("-") for name in directions]
     if not tokenizer.languages:
         # A model of one direction stays one, or the first of several is the one that it has.
-        codes, known = ([], set()) if len(targets) == 1 else (codes, {*lines.directions[0]})
+        codes, directions = ([], []) if len(targets) == 1 else (codes, lines.directions[:1])
     if not codes and not tokenizer.is_extendable:
         return tokenizer
+    known = {side: {pair[i] for pair in directions} for i, side in enumerate(SIDES)}
+    known["target"] |= {*tokenizer.languages}
+    if tokenizer.joint:
+        known = dict.fromkeys(SIDES, known["source"] | known["target"])
     paths = {side: {} for side in SIDES}
     for text in lines.texts:
         for side, code in zip(SIDES, text.direction, strict=True):
             side_paths = paths["source" if tokenizer.joint else side]
             side_paths.setdefault(code, {})[getattr(text, side)] = None
+    if codes and not tokenizer.languages:
+        for side, code in zip(SIDES, lines.directions[0], strict=True):
+            files = paths["source" if tokenizer.joint else side][code]
+            if _lacks_pieces(tokenizer.vocabulary(side), files):
+                raise ValueError(
+                    f"The model of {options.start_from} has no pieces for {code}: name the corpus "
+                    f"of its own direction first in {options.corpora}."
+                )
     added, texts = {}, {side: ([], []) for side in SIDES}
     for side, languages in paths.items():
         for code, files in languages.items():
-            is_new = code not in known and (
+            is_new = code not in known[side] and (
                 code in codes or _lacks_pieces(tokenizer.vocabulary(side), files)
             )
             texts[side][0 if is_new else 1].extend(files)
@@ -131,7 +162,7 @@ def _with_new_languages(tokenizer, lines, options, report):
     names = ", ".join(dict.fromkeys([*codes, *added]))
     if options.lora_rank is not None:
         raise ValueError(
-            f"The model of {options.start_from} has no words of {names} yet, and adapters learn "
+            f"The model of {options.start_from} has no tokens for {names} yet, and adapters learn "
             f"none: leave {named('lora_rank')} out."
         )
     report(f"tokenizer: adding {names} to that of {options.start_from} ...")

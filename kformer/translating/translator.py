@@ -90,7 +90,7 @@ class Translator:
         self._reader = PairReader(model, tokenizer)
         self._set_tokenizer(tokenizer)
 
-    def _set_tokenizer(self, tokenizer):
+    def _set_tokenizer(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         if tokenizer.target_language is not None and tokenizer.target_prefix:
             # The search must not choose the language.

@@ -101,7 +101,7 @@ def test_effort_2_makes_a_run_and_goes_on_where_it_was_interrupted(tmp_path, mon
 
 @pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
-def test_teachers_and_student_of_several_directions(tmp_path):
+def test_teachers_and_student_of_several_directions(tmp_path, monkeypatch):
     write_pairs(tmp_path)
     text = """
         corpora:
@@ -114,7 +114,8 @@ def test_teachers_and_student_of_several_directions(tmp_path):
     """
     (tmp_path / "corpora.yaml").write_text(text, encoding="utf-8")
     run, parts, said = tmp_path / "run", tmp_path / "run" / "parts", []
-    train(run, {"corpora": tmp_path / "corpora.yaml"}, said, effort=2, vocabulary_size=None)
+    monkeypatch.chdir(tmp_path)
+    train("run", {"corpora": "corpora.yaml"}, said, effort=2, vocabulary_size=None)
     config = read_config(run)
     assert config["directions"] == ["en-zh", "zh-en", "fr-de"]
     assert config["search_by_language"].keys() == {"zh", "en", "de"}
@@ -136,7 +137,14 @@ def test_teachers_and_student_of_several_directions(tmp_path):
     assert set(sources[1]) <= set(copies)
     assert "weight: 2" in (parts / "text" / "corpora.yaml").read_text("utf-8")
     assert any("BLEU on the validation set: last-1" in sentence for sentence in said)
-    train_run(run, resume=True, report=said.append, show_progress=False)
+    # As if it had been interrupted before the student's training, and was moved.
+    moved = run.rename(tmp_path / "moved")
+    done = files.read_json(moved / "parts" / "done.json")
+    for name in ("student", "last-1", "choice", "search"):
+        del done[name]
+    files.write_json(moved / "parts" / "done.json", done)
+    shutil.rmtree(moved / "parts" / "student")
+    assert train_run(moved, resume=True, report=said.append, show_progress=False).path == moved
 
 
 class Trainings:

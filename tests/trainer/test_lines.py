@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kformer import Tokenizer, Transformer, Translator
+from kformer.data import PreparedCorpus
 from kformer.saving import latest_checkpoint, save_run
 from kformer.saving.run_directory import read_config
 from kformer.trainer import TrainOptions, search, train_run
@@ -195,6 +196,37 @@ def test_a_model_of_several_directions(folder, monkeypatch):
     train_run(folder / "parts", resume=True, epochs=2, **QUIET)
     assert losses_of(folder / "parts") == losses_of(folder / "whole")
 
+    # One direction is trained further: its general text is of that direction, and the searches of
+    # the other languages stay.
+    short = {name: value for name, value in SMALL.items() if name != "model_options"}
+    short |= {"start_from": folder / "whole", "steps": 1, "choose_search": None}
+    valid = {side: str(folder / f"valid.{side}") for side in SIDES}
+    corpus = f"{{source: {valid['target']}, target: {valid['source']}, languages: zh-en}}"
+    text = f"corpora:\n  one: {corpus}\nclean: none\nvalidation:\n  zh-en: "
+    text += corpus.replace(", languages: zh-en", "") + "\n  zh-ne: {source: a, target: a}\n"
+    (folder / "a").write_text("a\n")
+    (folder / "one.yaml").write_text(text, encoding="utf-8")
+    general = {"general_source": valid["target"], "general_target": valid["source"]}
+    said.clear()
+    train_run(folder / "one", **short, corpora=folder / "one.yaml", **general, **quiet)
+    assert "validation: no corpus has zh-ne, which is not measured" in said
+    ids = translator.tokenizer.languages["en"]
+    for path in (folder / "one" / "data").glob("pairs-*"):
+        corpus = PreparedCorpus.load(path)
+        assert {corpus.ids("source", pair)[0] for pair in range(len(corpus))} == {ids}
+    searches = read_config(folder / "one")["search_by_language"]
+    assert {code: searches[code] for code in ("zh", "de")} == {c: chosen[c] for c in ("zh", "de")}
+    sides = {f"train_{side}": valid[side] for side in SIDES}
+    with pytest.raises(ValueError, match="is for the languages zh, en, de, and nobody knows which"):
+        train_run(folder / "none", **short, **sides, **QUIET)
+    plain = Tokenizer.train(list(valid.values()))
+    plain.save(folder / "plain")
+    (folder / "train.source").write_text("a b\n")
+    (folder / "train.target").write_text("a b\n")
+    options = {**SMALL, "corpora": folder / "corpora.yaml", "tokenizer": folder / "plain"}
+    with pytest.raises(ValueError, match="no tokens for the languages zh, en, de: leave tokenizer"):
+        train_run(folder / "none", **options, **QUIET)
+
 
 @pytest.fixture
 def english_run(folder):
@@ -278,7 +310,9 @@ def test_a_source_language_is_added_if_its_script_is_new(folder, english_run, na
     assert Tokenizer.load(folder / "run" / "tokenizer").languages == {}
     assert any(f"tokenizer: {language} added" in line for line in said) == (language == "ru")
     if language == "ru":
-        with pytest.raises(ValueError, match="no words of ru yet, and adapters learn none: leave"):
+        with pytest.raises(
+            ValueError, match="no tokens for ru yet, and adapters learn none: leave"
+        ):
             train_run(folder / "lora", **options, lora_rank=2, **QUIET)
         assert not (folder / "lora" / "config.json").exists()
 
@@ -332,6 +366,8 @@ def test_mistakes_are_said_before_anything_is_read(folder):
     )
     refused("select needs a validation set", DESCRIPTION.partition("validation")[0], select="bleu")
     refused("names all files: leave out corpora=.*, or train_source", train_source="a")
+    general = {f"general_{side}": folder / f"valid.{side}" for side in ("source", "target")}
+    refused("general text is a corpus of its own there", several, **general, start_from="a")
     refused("monolingual_target", several, effort=2, monolingual_target=folder / "valid.source")
     refused("two files: leave out corpora=.*, or teachers_from", effort=2, teachers_from=folder)
     refused("how corpora are cleaned: leave out corpora=.*, or clean", clean="usual")

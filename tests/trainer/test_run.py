@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -253,13 +254,14 @@ def test_weights_of_16_bits_are_trained_in_32():
     sizes = dict.fromkeys(("num_encoder_layers", "num_decoder_layers", "num_heads"), 1)
     sizes |= {"hidden_dim": 8, "intermediate_dim": 8}
     half = kformer.Transformer(20, **sizes, dtype="bfloat16")
+    tokenizer = types.SimpleNamespace(vocabulary_size=20, target_vocabulary_size=20)
     for more, policy in (
         ({}, "mixed_bfloat16"),
         ({"dropout": 0.3, "seed": 1}, "mixed_bfloat16"),
         ({"precision": "float32"}, "float32"),
         ({"lora_rank": 2, "lora_alpha": 16.0}, "bfloat16"),  # Its adapters are float32.
     ):
-        model = make_model(TrainOptions("a", "b", start_from="run", **more), None, half)
+        model = make_model(TrainOptions("a", "b", start_from="run", **more), tokenizer, half)
         assert model.policy_name == policy
         assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from kformer.data.corpus import SIDES
 from kformer.trainer import taught_text
 from kformer.trainer.lines import Text
 from kformer.trainer.taught_text import TaughtText
@@ -108,6 +109,21 @@ def test_text_of_one_language_is_shared_among_the_teachers(write):
         ("<bt> Z.b1", "Z"),
         ("a", "A"),
     ]
+
+
+def test_text_of_one_language_is_a_text_of_its_own_beside_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(taught_text.Translator, "load", Teacher)
+    lines = {"a.source": "a", "a.target": "A", "b.source": "b", "b.target": "B", "alone": "X\nA\nB"}
+    for name, text in lines.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    options = TrainOptions("a", "b", effort=2, monolingual_target=tmp_path / "alone")
+    runs = [tmp_path / "forward-1"], [tmp_path / "backward-1"]
+    taught = TaughtText(tmp_path / "text", *runs, options, print)
+    texts = [Text(*(tmp_path / f"{name}.{side}" for side in SIDES)) for name in "ab"]
+    output = Text(tmp_path / "text" / "source", tmp_path / "text" / "target")
+    assert taught.write(texts[0], output, with_alone=False) == 4
+    assert taught.write_alone(texts, output) == 1
+    assert output.source.read_text() == "<bt> X.b1\n" and output.target.read_text() == "X\n"
 
 
 def test_text_of_the_target_language_is_sampled_or_noised(write):

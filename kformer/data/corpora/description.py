@@ -35,8 +35,8 @@ def _direction(name, value):
     match = _LANGUAGES.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(
-            f"{name} must be two codes with a hyphen between them, such as en-de, but "
-            f"{shown(value)} was given."
+            f"{name} must be two codes with a hyphen between them and none within, such as en-de "
+            f"or en-pt_BR, but {shown(value)} was given."
         )
     if match[1] == match[2]:
         raise ValueError(f"{name} must be two languages, but both are {match[1]}.")
