@@ -310,9 +310,7 @@ def test_a_source_language_is_added_if_its_script_is_new(folder, english_run, na
     assert Tokenizer.load(folder / "run" / "tokenizer").languages == {}
     assert any(f"tokenizer: {language} added" in line for line in said) == (language == "ru")
     if language == "ru":
-        with pytest.raises(
-            ValueError, match="no tokens for ru yet, and adapters learn none: leave"
-        ):
+        with pytest.raises(ValueError, match="no tokens for ru yet, .*: leave lora_rank"):
             train_run(folder / "lora", **options, lora_rank=2, **QUIET)
         assert not (folder / "lora" / "config.json").exists()
 
