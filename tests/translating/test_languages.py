@@ -38,15 +38,16 @@ def translator(request):
 @pytest.mark.parametrize("options", [{"beam_size": 3}, {"beam_size": 1}, {"mbr": 4, "seed": 7}])
 def test_texts_of_several_languages_are_translated_as_alone(translator, options):
     together = translator.translate(TEXTS, target_language=CODES, **options)
-    for i, (text, code) in enumerate(zip(TEXTS, CODES, strict=True)):
-        language = {} if code is None else {"target_language": code}
-        [alone] = translator.translate([text], **language, **options, first_index=i)
+    for i in (2, 3, 5):  # Of each language and of none; a graph costs seconds for each length.
+        language = {} if CODES[i] is None else {"target_language": CODES[i]}
+        [alone] = translator.translate(TEXTS[i : i + 1], **language, **options, first_index=i)
         assert together[i].text == alone.text
         assert together[i].score == pytest.approx(alone.score, abs=1e-4)
-    texts = [translator.translate(TEXTS, target_language=code) for code in ("de", "en")]
-    assert [each.text for each in texts[0]] != [each.text for each in texts[1]]
+    # One text in two languages; samples differ by their index alone.
+    assert "mbr" in options or together[0].text != together[4].text
 
 
+@pytest.mark.any_backend
 def test_constraints_and_words_go_with_their_texts(translator):
     terms = [[], [], ["noon"], [], ["ten"], []]
     settings = {"target_language": CODES, "terms": terms, "batch_size": 2}
