@@ -59,7 +59,7 @@ def test_teachers_trained_at_once_are_those_trained_in_turn(tmp_path, monkeypatc
         np.testing.assert_allclose([float(loss) for loss in once], [float(x) for x in turn], 1e-5)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend(quickest="torch")
 def test_a_training_that_fails_ends_the_others_with_a_checkpoint(tmp_path):
     texts, work = write_pairs(tmp_path), Jobs(2)
