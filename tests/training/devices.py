@@ -194,7 +194,8 @@ def main(output, is_whole):
             name: {str(n): losses_of(files, n, **options) for n in counts}
             for name, (counts, options) in cases.items()
         }
-        found["command"] = commanded(files, folder, most)
+        if is_whole:
+            found["command"] = commanded(files, folder, most)
         if os.environ["KERAS_BACKEND"] == "jax":
             found["split"] = split(files, folder, most)
             found["translated"] = [translated(count) for count in (1, most)]

@@ -85,9 +85,10 @@ def test_a_checkpoint_goes_on_with_another_number_of_devices(all_found):
     np.testing.assert_allclose(all_found["resumed"], one, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @several
-def test_the_command_and_its_resumption_on_another_number_of_devices(found):
-    one, *others = found["command"]
+def test_the_command_and_its_resumption_on_another_number_of_devices(all_found):
+    one, *others = all_found["command"]
     assert len(one) == 6 and one[-1] < one[0]
     assert len(others) == {"jax": 2, "tensorflow": 1}[keras.backend.backend()]
     for losses in others:

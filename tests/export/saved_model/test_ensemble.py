@@ -30,7 +30,7 @@ def runs(tmp_path, rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("dtype", [None, "int8"])
+@pytest.mark.parametrize("dtype", [None, pytest.param("int8", marks=pytest.mark.slow)])
 def test_it_translates_as_in_python(runs, tmp_path, dtype, backend):
     if dtype is not None and backend != "tensorflow":
         pytest.skip("one is enough to show that several models reach the process that exports")

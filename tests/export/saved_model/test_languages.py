@@ -199,7 +199,7 @@ def published(translator, place, mode):
     [
         ("target_prefix", "kformer", None),
         ("target_prefix", "huggingface", "int8"),
-        ("source_prefix", "huggingface", None),
+        pytest.param("source_prefix", "huggingface", None, marks=pytest.mark.slow),
     ],
 )
 def test_published_models(translator, tmp_path, place, mode, dtype):
