@@ -15,7 +15,7 @@ from kformer.trainer.lines import Lines, Text, validation_sets, write_descriptio
 from kformer.trainer.resume import read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.taught_text import TaughtText
-from kformer.trainer.training import Reports, TrainResult
+from kformer.trainer.training import SILENT, Reports, TrainResult
 from kformer.training.averages import average_runs
 from kformer.training.defaults import choose_dropout, choose_ema
 from kformer.training.hosts import Hosts
@@ -245,9 +245,8 @@ class PartMaker:
         """
         tokenizer = Tokenizer.load(self._folder / "tokenizer")
         length = read_config(self._folder / "forward-1")["training"]["max_length"]
-        silent = Reports(lambda sentence: None, lambda sentence: None, None)
         sources = self._folder / "last-1", self._options, self._lines, tokenizer, length
-        text = TextOfTraining(*sources, silent, Hosts())
+        text = TextOfTraining(*sources, SILENT, Hosts())
         train, *valid = (
             ParallelDataset.from_prepared(corpus)
             for corpus in (text.corpus, *(text.prepared("validation", v) for v in self.validation))

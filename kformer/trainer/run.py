@@ -10,7 +10,7 @@ from kformer.trainer.data import count_pairs
 from kformer.trainer.effort import train_effort
 from kformer.trainer.lines import validation_sets
 from kformer.trainer.resume import PLAN_FILE, remove_training
-from kformer.trainer.training import Reports, TrainResult, train_one
+from kformer.trainer.training import SILENT, Reports, TrainResult, train_one
 from kformer.training.callbacks.progress import TrainingProgress
 from kformer.training.devices import distribution
 from kformer.training.hosts import join_hosts
@@ -121,7 +121,7 @@ def train_run(
     report = report or (lambda sentence: print(sentence, file=sys.stderr, flush=True))
     reports = Reports(report, report, TrainingProgress if show_progress else None)
     if not all_hosts.is_first:
-        reports = Reports(lambda sentence: None, lambda sentence: None, None)
+        reports = SILENT
     scope = contextlib.nullcontext()
     if hosts:
         devices = "all"

@@ -9,7 +9,7 @@ from kformer.saving.run_directory import read_config
 from kformer.text import Tokenizer
 from kformer.trainer.data import TextOfTraining
 from kformer.trainer.lines import lines_of
-from kformer.trainer.training import Reports
+from kformer.trainer.training import SILENT
 from kformer.training.defaults import choose_epochs
 from kformer.training.hosts import Hosts
 from kformer.training.options import TrainOptions
@@ -37,16 +37,15 @@ def measure_speed(run, options, train):
     unused = ("epochs", "log_dir", "valid_source", "valid_target", *OF_THE_VALIDATION)
     short = {**options, **dict.fromkeys(unused), "steps": _STEPS, "warmup_steps": 1}
     short = {name: value for name, value in short.items() if value is not None}
-    silent = Reports(lambda sentence: None, lambda sentence: None, None)
-    train(run, short, False, silent)
+    train(run, short, False, SILENT)
     with open(run / "history.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))[-_COUNTED:]
     # The median, since a step whose shape is new compiles.
     seconds = statistics.median(float(row["seconds"]) / int(row["target_tokens"]) for row in rows)
     settled = read_config(run)["training"]
     short, tokenizer = TrainOptions(**short), Tokenizer.load(run / "tokenizer")
-    lines = lines_of(run, short, silent)
-    text = TextOfTraining(run, short, lines, tokenizer, settled["max_length"], silent, Hosts())
+    lines = lines_of(run, short, SILENT)
+    text = TextOfTraining(run, short, lines, tokenizer, settled["max_length"], SILENT, Hosts())
     corpus = text.corpus
     batches = {name: settled[name] for name in ("batch_tokens", "packed")}
     batches |= {"max_shapes": settled["max_shapes"] or 1, "num_devices": devices_in_use()}

@@ -57,6 +57,9 @@ class Reports(NamedTuple):
     progress: Callable[..., TrainingProgress] | None
 
 
+SILENT = Reports(lambda sentence: None, lambda sentence: None, None)
+
+
 @contextlib.contextmanager
 def locked_run(path):
     """Locks a run directory, and removes what killed processes left there.

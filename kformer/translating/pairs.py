@@ -1,6 +1,5 @@
 """Pairs of texts, a source and its translation, which a model reads in one forward pass."""
 
-import copy
 import functools
 from typing import NamedTuple
 
@@ -46,19 +45,6 @@ class PairReader:
     def __init__(self, model, tokenizer):
         self.model, self.tokenizer = model, tokenizer
         self._functions, self._scorer = {}, Scorer(model)
-
-    def with_tokenizer(self, tokenizer):
-        """Returns the reader with the tokenizer of other languages, which shares what is compiled.
-
-        Args:
-            tokenizer: `Tokenizer` with the same vocabularies.
-
-        Returns:
-            `PairReader`.
-        """
-        other = copy.copy(self)
-        other.tokenizer = tokenizer
-        return other
 
     def tokenize(self, sources, targets, options):
         """Checks and tokenizes pairs of texts.

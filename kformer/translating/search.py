@@ -1,6 +1,5 @@
 """Searches the translations of texts."""
 
-import copy
 import functools
 
 from kformer.decoding import Searcher
@@ -75,19 +74,6 @@ class TextSearch:
     def _joins(self):
         size = self.model.target_vocabulary_size
         return word_joins(self.tokenizer.vocabulary("target"), size)
-
-    def with_tokenizer(self, tokenizer):
-        """Returns the search with the tokenizer of other languages, which shares what is compiled.
-
-        Args:
-            tokenizer: `Tokenizer` with the same vocabularies.
-
-        Returns:
-            `TextSearch`.
-        """
-        other = copy.copy(self)
-        other.tokenizer = tokenizer
-        return other
 
     def source_rows(self, texts, options):
         """Returns the source ids of texts, empty for an empty text, and which texts were cut."""

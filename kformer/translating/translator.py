@@ -95,9 +95,10 @@ class Translator:
         if tokenizer.target_language is not None and tokenizer.target_prefix:
             # The search must not choose the language.
             self.options = dataclasses.replace(self.options, prefix_ids=tokenizer.target_prefix)
-        self._search = self._search.with_tokenizer(tokenizer)
+        # Copies, which share what is compiled.
+        self._search, self._reader = copy.copy(self._search), copy.copy(self._reader)
+        self._search.tokenizer = self._reader.tokenizer = tokenizer
         self._alternatives = Alternatives(self._search)
-        self._reader = self._reader.with_tokenizer(tokenizer)
 
     def __repr__(self):
         facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())

@@ -1,10 +1,10 @@
 """One model for several target languages, whose texts are translated together."""
 
-import keras
 import pytest
 
 import kformer
 from kformer.translating.translator import SEARCH_BY_LANGUAGE
+from tests.two_languages import new_model
 
 TEXTS = ["half past four", "", "a quarter to ten", "noon", "half past four", "ten to six"]
 CODES = ["de", "en", None, "en", "en", "de"]
@@ -26,13 +26,7 @@ def new_tokenizer(is_published):
 @pytest.fixture(scope="module", params=["trained", "published"])
 def translator(request):
     tokenizer = new_tokenizer(request.param == "published")
-    keras.utils.set_random_seed(3)
-    sizes = {"hidden_dim": 16, "num_heads": 2, "intermediate_dim": 32}
-    sizes |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    model = kformer.Transformer(tokenizer.vocabulary_size, max_length=24, **sizes)
-    for weight in model.trainable_variables:  # A model whose translations depend on the source.
-        weight.assign(weight * 3)
-    return kformer.Translator(model, tokenizer)
+    return kformer.Translator(new_model(tokenizer), tokenizer)
 
 
 @pytest.mark.parametrize("options", [{"beam_size": 3}, {"beam_size": 1}, {"mbr": 4, "seed": 7}])

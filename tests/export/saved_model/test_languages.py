@@ -10,6 +10,7 @@ from kformer.export import SavedModelTranslator
 from kformer.translating.streaming import open_translator
 from kformer.translating.translator import SEARCH_BY_LANGUAGE
 from tests.export.saved_model.test_export import check_ops
+from tests.two_languages import new_model
 
 pytestmark = [
     pytest.mark.heavy,
@@ -33,14 +34,10 @@ def translator():
     tokenizer = kformer.Tokenizer.train(
         texts=TEXTS, vocabulary_size=300, languages=["de", "en", "zh"]
     )
-    keras.utils.set_random_seed(3)
-    sizes = {"hidden_dim": 16, "num_heads": 2, "intermediate_dim": 32}
-    sizes |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    model = kformer.Transformer(tokenizer.vocabulary_size, max_length=24, **sizes)
-    for weight in model.trainable_variables:  # A model whose translations depend on the source.
-        weight.assign(weight * 3)
     options = kformer.decoding.SearchOptions(max_length=20, beam_size=3)
-    return kformer.Translator(model, tokenizer, options, {SEARCH_BY_LANGUAGE: SEARCH})
+    return kformer.Translator(
+        new_model(tokenizer), tokenizer, options, {SEARCH_BY_LANGUAGE: SEARCH}
+    )
 
 
 @pytest.fixture(scope="module", params=["float32", "int8"])
