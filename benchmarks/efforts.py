@@ -94,18 +94,24 @@ def parts_seconds(run):
     )
 
 
+def config_of(run):
+    return json.loads((run / "config.json").read_text(encoding="utf-8"))
+
+
+def write_choices(options, runs):
+    """Writes what trainings chose on the validation set. Returns the digest that names the file."""
+    chosen = {run.name: {name: config_of(run).get(name) for name in CHOICES} for run in runs}
+    text = json.dumps(chosen, indent=1, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    (options.work / f"chosen-{digest}.json").write_text(text + "\n", encoding="utf-8")
+    return digest
+
+
 def report(options):
     print(f"{cpu_name()}; {versions('keras', options.backend, 'sacrebleu')}\n")
     print_command()
     runs = [train(options, seed) for seed in options.seeds]
-    configs = [json.loads((run / "config.json").read_text(encoding="utf-8")) for run in runs]
-    chosen = {
-        run.name: {name: config.get(name) for name in CHOICES}
-        for run, config in zip(runs, configs, strict=True)
-    }
-    text = json.dumps(chosen, indent=1, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    (options.work / f"chosen-{digest}.json").write_text(text + "\n", encoding="utf-8")
+    configs, digest = list(map(config_of, runs)), write_choices(options, runs)
     found = [evaluate(options, run, "val") for run in runs]
     head = ["effort", "seed", "the run has", "length penalty", "val BLEU", f"{options.test} BLEU"]
     print_head([*head, "±", "chrF", "target tokens seen", "training, s", "parts, s"])

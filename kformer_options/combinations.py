@@ -83,6 +83,11 @@ def _rules_of_pairs(options, may_be_valid):
             f"{{{name}}} is for teachers, which a training has with {{effort}} 2 or 3: give that, "
             "or leave it out.",
         )
+    yield (
+        options.student is not None and (options.effort or 1) == 1,
+        "{student} {options.student} learns from teachers, which a training has with {effort} 2 or "
+        "3: give that, or name the model by {preset}.",
+    )
     for names, needs, reason in _NEEDS:
         is_met = any(getattr(options, need) for need in needs)
         is_met = is_met or may_be_valid and needs[0] == "valid_source"

@@ -26,7 +26,10 @@ from kformer_options.wording import shown
 
 # What each backend reads when it is imported. PyTorch and NumPy read OMP_NUM_THREADS.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
-PRESETS = ("tiny", "small", "base", "big", "paper_base", "paper_big")
+PRESETS = (
+    *("tiny", "small", "base", "big", "paper_base", "paper_big"),
+    *("tiny_student", "small_student", "base_student"),
+)
 TOKENIZER_TYPES = ("bpe", "unigram")
 NORMS = ("pre", "post")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -147,7 +150,8 @@ class TrainOptions:
     )
     preset: str | None = option(
         "Size and kind of the model: tiny is right for some 10,000 pairs, small for some 100,000, "
-        "base and big for millions; paper_base and paper_big have the paper's norms and positions.",
+        "base and big for millions; paper_base and paper_big have the paper's norms and positions. "
+        "The students have a deep encoder and one decoder layer, for speed.",
         group="Model",
         unset="tiny",
         applies=NEW_MODEL,
@@ -222,6 +226,14 @@ class TrainOptions:
         "effort of 2 or 3 on the same two files, in either direction.",
         settled="teachers are trained",
         metavar="RUN",
+    )
+    student: str | None = option(
+        "Preset of the student, which is what the run has in the end: tiny_student, small_student "
+        "and base_student translate faster than their teachers, of preset. The further options of "
+        "the model are the student's then.",
+        settled="that of the teachers",
+        choices=PRESETS,
+        metavar="NAME",
     )
     monolingual_target: Path | None = option(
         "Text in the target language alone, one sentence per line. Teachers of the other "

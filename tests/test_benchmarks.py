@@ -150,6 +150,17 @@ def test_efforts(data, tmp_path):
 
 @slow
 @once
+def test_students(data, tmp_path):
+    options = ("--shapes", "6+1-ssru", "--kinds", "taught,alone", "--to", "zh", "--test", "test")
+    options += ("--backend", "torch", "--option", "--steps 3 --no-choose-search")
+    rows = run("students", data, "--work", tmp_path, *options)
+    assert rows == run("students", data, "--work", tmp_path, *options), "it finds all done"
+    kinds = ["6+1-ssru", "taught", "1"], ["6+1-ssru", "alone", "1"]
+    assert tuple(row[:3] for row in rows) == kinds and rows[0][3] == rows[1][3]
+
+
+@slow
+@once
 def test_formats_return_the_ids_of_kformer(data, tmp_path):
     files = ("--source", data / "test.en", "--reference", data / "test.zh", "--work", tmp_path)
     options = ("--limit", 4, "--formats", "ctranslate2-float32")

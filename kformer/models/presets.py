@@ -49,6 +49,9 @@ def _size(num_layers, hidden_dim, intermediate_dim, num_heads, dropout, **option
 
 # Norms before the sub-layers and rotary positions make training faster and more stable.
 _OURS = {"normalize_first": True, "position_encoding": "rope"}
+# Students are made for speed: a sentence goes through the encoder once, and through the decoder as
+# often as it has tokens.
+_STUDENT = {"num_decoder_layers": 1, **_OURS}
 _PAPER = {"normalize_first": False, "position_encoding": "sinusoidal"}
 
 PRESETS = {
@@ -88,5 +91,25 @@ PRESETS = {
         "Vaswani et al. 2017, 'Attention is all you need', table 3, big",
         reference_vocabulary_size=37_000,
         parameters=214_245_376,
+    ),
+    "tiny_student": Preset(
+        _size(6, 128, 448, 4, dropout=0.3, **_STUDENT),
+        "kformer's own: as many parameters as tiny, in the depths of Kasai et al. 2021, 'Deep "
+        "encoder, shallow decoder', arXiv 2006.10369",
+        reference_vocabulary_size=10_000,
+        parameters=2_619_584,
+    ),
+    "small_student": Preset(
+        _size(6, 256, 1024, 4, dropout=0.3, **_STUDENT),
+        "kformer's own: small in the depths of Kasai et al. 2021, 'Deep encoder, shallow decoder', "
+        "arXiv 2006.10369",
+        reference_vocabulary_size=10_000,
+        parameters=8_353_024,
+    ),
+    "base_student": Preset(
+        _size(6, 512, 2048, 8, dropout=0.1, **_STUDENT),
+        "Depths: Kasai et al. 2021, 'Deep encoder, shallow decoder', arXiv 2006.10369; sizes: base",
+        reference_vocabulary_size=37_000,
+        parameters=42_064_384,
     ),
 }

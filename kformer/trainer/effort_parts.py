@@ -40,7 +40,8 @@ _VOCABULARY = ("tokenizer_type", "vocabulary_size", "separate_vocabularies")
 
 
 def shared_options(folder, options):
-    """Returns the options of every part: those of the training but for its effort and tokenizer.
+    """Returns the options of every part: those of the training but for its effort and tokenizer,
+    and but for those of a student with a preset of its own.
 
     Args:
         folder: `pathlib.Path` of the parts, with the tokenizer of all models.
@@ -53,6 +54,8 @@ def shared_options(folder, options):
     text = dict.fromkeys(("train_source", "train_target", "clean")) | {"corpora": description}
     of_effort = [name for name, option in TRAINING.items() if option.group == "Effort"]
     unset = dict.fromkeys((*of_effort, *_VOCABULARY, "guided_alignment"))
+    if options.student is not None:
+        unset["model_options"] = None
     text = text if description.exists() else {}
     return {**vars(options), **unset, **text, "tokenizer": folder / "tokenizer"}
 
@@ -164,12 +167,15 @@ class PartMaker:
         return {"train_source": text.source, "train_target": text.target}
 
     def student(self, share):
-        """Trains the student.
+        """Trains the student, which has a preset of its own or is as its teachers.
 
         Args:
             share: float. The pairs that it sees, as a share of those that effort 1 sees.
         """
         options = self._shared() | self._student_options()
+        if self._options.student is not None:
+            model_options = self._options.model_options
+            options |= {"preset": self._options.student, "model_options": model_options}
         if options["dropout"] is None:
             rate, _ = choose_dropout(options["preset"], self._lines.num_pairs)
             options["dropout"] = max(_LEAST_DROPOUT, round(rate - _LESS_DROPOUT, 2))
@@ -203,9 +209,10 @@ class PartMaker:
     def choose(self, count):
         """Takes the part that translates the validation set best, for the run directory.
 
-        Candidates are the last trainings and their mean, the student, and the first teacher, which
-        is what effort 1 would be; with guided alignment the last trainings alone. Without a
-        validation set the mean is taken, or the last training if there is one alone.
+        Candidates are the last trainings and their mean, the student and, if that has no preset of
+        its own, the first teacher, which is what effort 1 would be; with guided alignment the last
+        trainings alone. Without a validation set the mean is taken, or the last training if there
+        is one alone.
 
         Args:
             count: int. The number of last trainings.
@@ -220,7 +227,9 @@ class PartMaker:
         best = runs[0]
         if self.validation:
             if self._options.guided_alignment is None:  # Only last trainings learn it.
-                runs += [self._folder / name for name in ("student", "forward-1")]
+                runs.append(self._folder / "student")
+                if self._options.student is None:
+                    runs.append(self._folder / "forward-1")
             scores = {run: self._bleu(run) for run in runs}
             best = max(scores, key=scores.get)
             parts = ", ".join(f"{run.name} {score:.2f}" for run, score in scores.items())

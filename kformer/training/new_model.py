@@ -65,7 +65,8 @@ def check_model_options(options):
     sizes = {name: model_options.get(name, 2) for name in names}
     depths = {name: 1 for name, value in sizes.items() if isinstance(value, int) and value > 1}
     try:
-        Transformer(8, **{**preset_config(options.preset), **model_options, **depths})
+        preset = options.student or options.preset
+        Transformer(8, **{**preset_config(preset), **model_options, **depths})
     except (ValueError, TypeError) as error:
         message = f"No model can be made with the model options {model_options}: {error}"
         raise ValueError(message) from error

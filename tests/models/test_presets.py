@@ -12,14 +12,20 @@ LITERAL = {
     "big": 214_249_472,
     "paper_base": 63_082_496,
     "paper_big": 214_245_376,
+    "tiny_student": 2_619_584,
+    "small_student": 8_353_024,
+    "base_student": 42_064_384,
 }
 SIZES = {
-    "tiny": (4, 128, 256, 4),
-    "small": (3, 256, 1024, 4),
-    "base": (6, 512, 2048, 8),
-    "big": (6, 1024, 4096, 16),
-    "paper_base": (6, 512, 2048, 8),
-    "paper_big": (6, 1024, 4096, 16),
+    "tiny": (4, 4, 128, 256, 4),
+    "small": (3, 3, 256, 1024, 4),
+    "base": (6, 6, 512, 2048, 8),
+    "big": (6, 6, 1024, 4096, 16),
+    "paper_base": (6, 6, 512, 2048, 8),
+    "paper_big": (6, 6, 1024, 4096, 16),
+    "tiny_student": (6, 1, 128, 448, 4),
+    "small_student": (6, 1, 256, 1024, 4),
+    "base_student": (6, 1, 512, 2048, 8),
 }
 
 
@@ -49,14 +55,9 @@ def trainable(model):
 @pytest.mark.parametrize("name", PRESETS)
 def test_sizes_source_and_count(name):
     preset = PRESETS[name]
-    layers, hidden_dim, intermediate_dim, heads = SIZES[name]
     config = preset.config
-    assert config["num_encoder_layers"] == config["num_decoder_layers"] == layers
-    assert (config["hidden_dim"], config["intermediate_dim"], config["num_heads"]) == (
-        hidden_dim,
-        intermediate_dim,
-        heads,
-    )
+    names = "num_encoder_layers num_decoder_layers hidden_dim intermediate_dim num_heads".split()
+    assert tuple(config[name] for name in names) == SIZES[name]
     is_paper = name.startswith("paper_")
     assert config["normalize_first"] != is_paper
     assert config["position_encoding"] == ("sinusoidal" if is_paper else "rope")

@@ -324,6 +324,23 @@ def test_teachers_and_their_translations_are_taken_from_another_training(
 
 
 @pytest.mark.any_backend
+def test_a_student_may_have_a_preset_and_options_of_its_own(trainings, tmp_path):
+    options = {"preset": "base", "student": "tiny_student", "model_options": {"gated": True}}
+    _, said = trainings.train(2, **options)
+    teacher, back, student, last = trainings.options.values()
+    for each in teacher, back:
+        assert each["preset"] == "base" and not {"student", "model_options"} & each.keys()
+    assert (student["preset"], student["model_options"]) == ("tiny_student", {"gated": True})
+    assert "preset" not in last and last["start_from"] == trainings.parts / "student"
+    # The teacher is another model, so it is no candidate.
+    assert any("set: last-1 11.00, student 10.00; the run" in sentence for sentence in said)
+    trainings.options.clear()
+    options |= {"teachers_from": str(tmp_path / "run"), "student": "base_student"}
+    trainings.train(2, "student", **options)
+    assert trainings.options["student"]["preset"] == "base_student"
+
+
+@pytest.mark.any_backend
 def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings, tmp_path):
     trainings.train(2)
     run, small = tmp_path / "run", tmp_path / "small"
@@ -508,6 +525,11 @@ def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
         (
             {"effort": 2, "teachers_from": "r", "vocabulary_size": 9},
             "^The tokenizer is that of teachers_from, .* leave out vocabulary_size",
+        ),
+        ({"student": "tiny"}, "^student tiny learns from teachers, .* name the model by preset"),
+        (
+            {"effort": 2, "student": "tiny", "model_options": {"num_heads": 3}},
+            "^No model can be made with the model options",
         ),
         ({"effort": 2, "start_from": "r"}, "^effort 2 trains its own teachers .* out start_from"),
         (

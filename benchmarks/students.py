@@ -1,0 +1,170 @@
+"""Measures models of several depths, alone and as students of one set of teachers.
+
+    python benchmarks/students.py DATA --work DIR [--shapes 4+4,6+2,6+1,6+1-ssru] [--seeds 1]
+        [--kinds taught,alone] [--teachers RUN] [--speed] [--from en] [--to de] [--test test2016]
+        [--tokenize none] [--threads N] [--backend NAME] [--option "--steps 300"]
+
+DATA is as for `efforts.py`. All shapes have about as many parameters as the preset `tiny`: with
+fewer layers in the decoder the feed-forward networks are wider. A shape taught is `kformer train
+--effort 2` with that shape for the student, alone it is one training. The first taught run trains
+the teachers, of the preset `tiny`, and all others take them; `--teachers` takes those of an earlier
+run. A run is resumed if it was interrupted, and one that is done is not trained again, so further
+shapes, kinds and seeds may be added. `--option` is for all trainings, such as a short try.
+
+The test set is opened last, as in `efforts.py`. Minutes are those of the steps of what was trained
+for the row (the student and its last training; the teachers' come once). `--speed` measures the
+SavedModel, float32 and int8, on one core, by `inference.py`, once for each shape: the machine
+should do nothing else then.
+"""
+
+import argparse
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.common import (  # noqa: E402
+    ROOT,
+    cpu_name,
+    environment,
+    integers,
+    interval,
+    kformer,
+    names,
+    once,
+    print_command,
+    print_head,
+    print_row,
+    read,
+    spent_on,
+    versions,
+)
+from benchmarks.efforts import config_of, evaluate, texts_of, write_choices  # noqa: E402
+
+# Layers of the encoder and the decoder, the inner size, and the decoder's autoregression.
+SHAPES = {
+    "4+4": (4, 4, 256, "self_attention"),
+    "6+2": (6, 2, 320, "self_attention"),
+    "6+1": (6, 1, 448, "self_attention"),
+    "6+1-ssru": (6, 1, 448, "ssru"),
+}
+ARGUMENTS = "num_encoder_layers num_decoder_layers intermediate_dim decoder_autoregression".split()
+KINDS = ("taught", "alone")
+SPEEDS = [(search, batch) for batch in (1, 32) for search in ("greedy", "beam4")]
+SYSTEMS = ("saved_model", "saved_model-int8")
+
+
+def train(options, kind, shape, seed):
+    """Trains or resumes a run to its end, and returns its folder."""
+    run = options.work / f"{options.source}-{options.target}-{kind}-{shape}-seed-{seed}"
+    own = ["--seed", seed, *shlex.split(options.option)]
+    for name, value in zip(ARGUMENTS, SHAPES[shape], strict=True):
+        own += ["--model-option", f"{name}={value}"]
+    if kind == "taught":
+        own += ["--effort", 2, "--student", "tiny"]
+        teachers = options.work / "teachers.json"  # Which run trained them.
+        name = once(
+            teachers, lambda: str(options.teachers.resolve() if options.teachers else run.name)
+        )
+        if name != run.name:
+            own += ["--teachers-from", options.work / name]
+    if not (run / "done").exists():
+        kformer(options, "train", "--output", run, "--resume", *texts_of(options), *own)
+        (run / "done").touch()
+    return run
+
+
+def trained_minutes(run):
+    """The minutes of the steps of a run, or of its student and last training."""
+    parts = [run / "parts" / name for name in ("student", "last-1")]
+    return sum(spent_on(part)[0] for part in (parts if parts[0].exists() else [run])) / 60
+
+
+def parameters_of(options, run):
+    """The parameters of a run's model."""
+    code = "import sys, kformer; print(kformer.Translator.load(sys.argv[1]).model.count_params())"
+    command = [sys.executable, "-c", code, str(run)]
+    variables = environment(options.backend)
+    return int(subprocess.run(command, env=variables, check=True, capture_output=True).stdout)
+
+
+def measured_speeds(options, run):
+    """Sentences per second by search, batch and system: rows of lists."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, ROOT / "benchmarks" / "inference.py", "--run", run]
+        command += ["--source", options.data / f"{options.test}.{options.source}"]
+        command += ["--sentences", 200, "--batches", "1,32", "--searches", "greedy,beam4"]
+        command += ["--repeats", 3, "--systems", ",".join(SYSTEMS), "--work", folder]
+        variables = environment("tensorflow")
+        process = subprocess.run(
+            [*map(str, command)], env=variables, check=True, stdout=subprocess.PIPE, text=True
+        )
+    rows = [line.strip("| ").split(" | ") for line in process.stdout.splitlines()]
+    return [row[1:5] for row in rows if row[0] == "run"]
+
+
+def report(options):
+    print(f"{cpu_name()}; {versions('keras', options.backend, 'tensorflow', 'sacrebleu')}\n")
+    print_command()
+    jobs = [
+        (k, shape, seed)
+        for seed in options.seeds
+        for k in options.kinds
+        for shape in options.shapes
+    ]
+    runs = {job: train(options, *job) for job in jobs}
+    digest = write_choices(options, runs.values())
+    head = ["model", "trained", "seed", "parameters", "the run has", "val BLEU"]
+    print_head([*head, f"{options.test} BLEU", "±", "chrF", "minutes"])
+    for (kind, shape, seed), run in runs.items():
+        valid = once(run / "val.json", lambda: evaluate(options, run, "val")[0])  # noqa: B023
+        result = once(run / "test.json", lambda: evaluate(options, run, options.test)[0])  # noqa: B023
+        output, references = (
+            run / f"{options.test}.out",
+            options.data / f"{options.test}.{options.target}",
+        )
+        width = interval(read(output), read(references), options.tokenize or "13a")
+        config = config_of(run)
+        cells = [f"{parameters_of(options, run):,}", config.get("part", "its training")]
+        cells += [f"{valid['bleu']:.2f}", f"{result['bleu']:.2f}", f"{width:.2f}"]
+        print_row(shape, kind, seed, *cells, f"{result['chrf']:.2f}", f"{trained_minutes(run):.0f}")
+    print(f"\nchosen on the validation set before: {digest}; {result['bleu_signature']}\n")
+    if options.speed:
+        cells = [f"{system}, {search}, {batch}" for system in SYSTEMS for search, batch in SPEEDS]
+        print_head(["sentences per second", *cells])
+        for shape in options.shapes:
+            run = next(run for (_, name, _), run in runs.items() if name == shape)
+            rows = once(run / "speed.json", lambda: measured_speeds(options, run))  # noqa: B023
+            speeds = {(system, search, int(batch)): speed for search, batch, system, speed in rows}
+            print_row(shape, *(speeds[system, *each] for system in SYSTEMS for each in SPEEDS))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the runs")
+    parser.add_argument("--shapes", type=names, default=list(SHAPES))
+    parser.add_argument("--kinds", type=names, default=["taught"], help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--seeds", type=integers, default=[1])
+    parser.add_argument("--teachers", type=pathlib.Path, help="an earlier run with --effort 2")
+    parser.add_argument("--speed", action="store_true", help="measure the SavedModels, too")
+    parser.add_argument("--from", dest="source", default="en")
+    parser.add_argument("--to", dest="target", default="de")
+    parser.add_argument("--test", default="test2016", help="the name of the test set's files")
+    parser.add_argument("--tokenize", help="of `kformer evaluate`; none for text in tokens")
+    parser.add_argument("--option", default="", help="more options of `kformer train`")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--backend", default=os.environ.get("KERAS_BACKEND", "tensorflow"))
+    options = parser.parse_args()
+    options.pairs = None
+    options.work.mkdir(parents=True, exist_ok=True)
+    report(options)
+
+
+if __name__ == "__main__":
+    main()
