@@ -6,11 +6,12 @@ import importlib.util
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 import tempfile
 import time
+
+from kformer_options.installed import cpu_name as cpu_name
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -54,16 +55,6 @@ def print_head(columns):
 def print_row(*cells):
     """Prints a row of a Markdown table."""
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-
-def cpu_name():
-    """The CPU's name as the system gives it, vendor first."""
-    try:
-        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        lines = [line.partition(":") for line in text.splitlines()]
-        return next(value.strip() for name, _, value in lines if name.strip() == "model name")
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 def versions(*packages):

@@ -287,7 +287,10 @@ def open_text_system(name, folder, options, search, batch_size):
     """A function from texts to their translations by the model of `--run`."""
     beams = SEARCHES[search]
     if name.startswith("ctranslate2"):
-        return ctranslate2_texts(folder / name, options, beams)
+        from kformer.export.engines import ctranslate2_texts
+
+        batches = {"max_batch_size": 4096, "batch_type": "tokens"}
+        return ctranslate2_texts(folder / name, beams, **batches)
     if name == "hf":
         return hugging_face_texts(folder / name, options, beams)
     if name.startswith("core"):
@@ -327,27 +330,6 @@ def hugging_face_texts(folder, options, beams):
             for i, text in zip(batch, translations, strict=True):
                 results[i] = text
         return results
-
-    return translate
-
-
-def ctranslate2_texts(folder, options, beams):
-    import ctranslate2
-
-    import kformer
-
-    tokenizer = kformer.Tokenizer.load(pathlib.Path(options.run) / "tokenizer")
-    engine = ctranslate2.Translator(str(folder), inter_threads=1, intra_threads=options.threads)
-    pieces = tokenizer.tokens(range(tokenizer.target_vocabulary_size), side="target")
-    ids = {piece: i for i, piece in enumerate(pieces)}
-
-    def translate(texts):
-        rows = tokenizer.tokenize(texts, side="source")
-        rows = [tokenizer.tokens(row, side="source") for row in rows]
-        results = engine.translate_batch(
-            rows, beam_size=beams, max_batch_size=4096, batch_type="tokens"
-        )
-        return tokenizer.detokenize([[ids[x] for x in found.hypotheses[0]] for found in results])
 
     return translate
 

@@ -1,4 +1,4 @@
-"""What is installed here: the backends of Keras, and the packages of the extras.
+"""What is here: the backends of Keras, the packages of the extras, the CPU.
 
 This module imports only the standard library, as `kformer_options.training` does.
 """
@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import platform
 
 from kformer_options.names import named
 
@@ -68,6 +69,16 @@ def check_server(engine, grpc_port):
         check_extra(named("grpc_port"), "grpc")
     if engine == "ray":
         check_extra(f"{named('engine')} ray", "cluster", ("ray",))
+
+
+def cpu_name():
+    """Returns the CPU's name as the system gives it, vendor first."""
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        lines = [line.partition(":") for line in text.splitlines()]
+        return next(value.strip() for name, _, value in lines if name.strip() == "model name")
+    except (OSError, StopIteration):
+        return platform.processor()
 
 
 def keras_backend():

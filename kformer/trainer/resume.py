@@ -9,7 +9,7 @@ import numpy as np
 
 from kformer.saving import run_directory
 from kformer.saving.run_directory import PATH_OPTIONS, PATHS_FILE, file_name, read_config
-from kformer.trainer.lines import DIRECTIONS
+from kformer.trainer.lines import DIRECTIONS, validation_sets
 from kformer.training.callbacks.history import number_in
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
@@ -74,6 +74,24 @@ def stored_config(path, resume):
             "another folder."
         )
     return None
+
+
+def validation_of(path):
+    """Returns the validation sets of the training in a run directory.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+
+    Returns:
+        List of `Text`, one for each direction; empty if it has none, or is no training.
+    """
+    parts = path / PARTS
+    has_parts = (parts / PLAN_FILE).exists()
+    if not has_parts and "training" not in read_config(path):
+        return []
+    options = read_plan(parts) if has_parts else stored_config(path, True)["training"]
+    options = {name: value for name, value in options.items() if name in TRAINING}
+    return validation_sets(TrainOptions(**options), parts if has_parts else path)
 
 
 def remove_training(path):

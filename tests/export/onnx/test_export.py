@@ -12,78 +12,13 @@ import pytest
 
 import kformer
 import kformer.export.onnx.export as onnx_export
+from kformer.export.onnx.runtime import OnnxModel
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FROZEN_RUN = ROOT / "tests" / "frozen_run"
-
-
-class OnnxModel:
-    """A folder in onnxruntime. The decoder's past and present are dicts by the name behind `past_`
-    and `present_`.
-    """
-
-    def __init__(self, folder):
-        self.metadata = json.loads((folder / "kformer.json").read_text(encoding="utf-8"))
-        self.encoder, self.decoder = (
-            onnxruntime.InferenceSession(
-                folder / self.metadata[name]["file"], providers=["CPUExecutionProvider"]
-            )
-            for name in ("encoder", "decoder_step")
-        )
-
-    def encode(self, source_ids):
-        """All outputs of the encoder by name."""
-        return self._run("encoder", self.encoder, {"source_ids": source_ids.astype("int64")})
-
-    def nothing(self, rows):
-        """The empty past at the start of a search."""
-        inputs = [part["name"] for part in self.metadata["decoder_step"]["inputs"]]
-        if "past_length" in inputs:
-            state = np.zeros((rows, self.metadata["hidden_dim"]), "float32")
-            layers = range(self.metadata["num_decoder_layers"])
-            return {"length": np.array(0), **{f"state_{i}": state for i in layers}}
-        shape = (rows, self.metadata["num_heads"], 0, self.metadata["head_dim"])
-        names = [
-            f"{kind}_{i}"
-            for i in range(self.metadata["num_decoder_layers"])
-            for kind in ("key", "value")
-        ]
-        return {name: np.zeros(shape, self.metadata["dtype"]) for name in names}
-
-    def step(self, target_ids, encoder_outputs, past):
-        """Logits `[B, T, V]` and the present."""
-        known = {
-            **encoder_outputs,
-            **{f"past_{name}": value for name, value in past.items()},
-            "target_ids": target_ids.astype("int64"),
-        }
-        inputs = {
-            part["name"]: known[part["name"]] for part in self.metadata["decoder_step"]["inputs"]
-        }
-        outputs = self._run("decoder_step", self.decoder, inputs)
-        return outputs["logits"], {
-            name.removeprefix("present_"): outputs[name] for name in outputs if name != "logits"
-        }
-
-    def greedy(self, source_ids, steps):
-        """Greedy search, `[B, steps]`: ids, the end token, padding."""
-        special, encoder_outputs = self.metadata["special_ids"], self.encode(source_ids)
-        rows, past = len(source_ids), self.nothing(len(source_ids))
-        ids, found, done = np.full(rows, special["start"]), [], np.zeros(rows, bool)
-        for _ in range(steps):
-            logits, past = self.step(ids[:, None], encoder_outputs, past)
-            logits[..., self.metadata["forbidden_ids"]] = -np.inf
-            ids = np.where(done, special["pad"], logits[:, -1].argmax(-1))
-            found.append(ids)
-            done |= ids == special["end"]
-        return np.stack(found, axis=1)
-
-    def _run(self, name, session, inputs):
-        names = [part["name"] for part in self.metadata[name]["outputs"]]
-        return dict(zip(names, session.run(names, inputs), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +72,7 @@ def largest_difference(model, folder, ids):
     encoded, mask = (keras.ops.convert_to_numpy(part) for part in model.encode(ids["source_ids"]))
     np.testing.assert_array_equal(encoder_outputs["source_mask"], mask)
     expected, found = keras.ops.convert_to_numpy(model(ids)), []
-    past = exported.nothing(len(expected))
+    past = exported.empty_past(len(expected))
     for t in range(expected.shape[1]):
         logits, past = exported.step(ids["target_ids"][:, t : t + 1], encoder_outputs, past)
         assert logits.dtype == "float32" and logits.shape == (len(expected), 1, expected.shape[2])
@@ -145,10 +80,10 @@ def largest_difference(model, folder, ids):
         found.append(logits)
     # Several tokens at once, after one and after none.
     _, past = exported.step(
-        ids["target_ids"][:, :1], encoder_outputs, exported.nothing(len(expected))
+        ids["target_ids"][:, :1], encoder_outputs, exported.empty_past(len(expected))
     )
     rest, _ = exported.step(ids["target_ids"][:, 1:], encoder_outputs, past)
-    whole, _ = exported.step(ids["target_ids"], encoder_outputs, exported.nothing(len(expected)))
+    whole, _ = exported.step(ids["target_ids"], encoder_outputs, exported.empty_past(len(expected)))
     logits = (np.concatenate(found, axis=1), np.concatenate([found[0], rest], axis=1), whole)
     pairs = [(encoder_outputs["encoded"], encoded), *((part, expected) for part in logits)]
     return max(np.abs(part - other).max() for part, other in pairs)
@@ -311,7 +246,7 @@ def test_metadata_names_what_the_graphs_have(make_translator, tmp_path, tokenize
         tokenizer.pad_id,
         tokenizer.start_id,
     ]
-    for name, session in (("encoder", exported.encoder), ("decoder_step", exported.decoder)):
+    for name, session in exported.sessions.items():
         for kind, parts in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
             described = [(part["name"], part["shape"]) for part in metadata[name][kind]]
             assert described == [(part.name, list(part.shape)) for part in parts]
