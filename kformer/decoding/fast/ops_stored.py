@@ -16,6 +16,10 @@ from kformer.layers.full_attention import MASKED
 
 DTYPES = ("float32", "bfloat16", "int8")
 
+# Vectors of up to so many numbers become constants of a graph, which cost nothing to read. (To read
+# a variable is an operation of its own in each step.) Longer ones, of a vocabulary, stay variables.
+_SHORT = 8192
+
 NO_INT8_PRODUCTS = (
     "This build of TensorFlow has no int8 products, which its Linux builds for x86-64 have:"
 )
@@ -40,7 +44,7 @@ def has_int8_products():
 
     fast = Int8Ops()
     try:
-        tf.function(lambda: fast.levels().offset, autograph=False)()
+        tf.function(lambda: fast.levels().highest, autograph=False)()
     except (RuntimeError, tf.errors.OpError):  # unknown, or known and without a kernel
         return False
     return True
@@ -60,10 +64,15 @@ class StoredOps(TensorFlowOps):
 
     @property
     def variables(self):
-        return list(self._stored.values())
+        return [each for each in self._stored.values() if isinstance(each, self._tf.Variable)]
+
+    def bind(self, variable, factors=None):
+        if len(variable.shape) > 1 or variable.shape[0] > _SHORT:
+            return super().bind(variable)
+        return self.store(variable, lambda vector: vector, "vector")
 
     def store(self, variable, convert, name=None):
-        """The value of a Keras variable after a conversion, in a variable shared by all uses.
+        """The value of a Keras variable after a conversion, shared by all uses.
 
         Args:
             variable: Keras variable.
@@ -71,13 +80,16 @@ class StoredOps(TensorFlowOps):
             name: str, default `None` for the function's. Conversions of one name count as one.
 
         Returns:
-            `tf.Variable`.
+            `tf.Variable`; a NumPy array for a short vector.
         """
         key = (id(variable), name or convert.__name__)
         if key not in self._stored:
             with self._tf.init_scope():  # outside of the graph that is being traced
                 value = convert(self._tf.convert_to_tensor(variable.value))
-                self._stored[key] = self._tf.Variable(value, trainable=False)
+                is_short = value.shape.rank == 1 and value.shape[0] <= _SHORT
+                self._stored[key] = (
+                    value.numpy() if is_short else self._tf.Variable(value, trainable=False)
+                )
         return self._stored[key]
 
     def bind_projection(self, variable, is_table, tokens=None, factors=None):
@@ -181,14 +193,14 @@ class Int8Matrix(NamedTuple):
 class Levels(NamedTuple):
     """How a graph quantizes activations, as float32 scalars."""
 
-    highest: Any  # the integer that stands for the largest number of a row: 127, or 63
-    offset: Any  # the byte that stands for zero: 128, or 64
-    rounding: Any  # offset + 1 / 2
-    unit: Any  # offset / highest
+    # The integer that stands for the largest number of a row, and the byte that stands for zero:
+    # 127, or 63.
+    highest: Any
+    rounding: Any  # highest + 1 / 2
+    range: Any  # 255 / highest: the number that the product's operation takes the byte 255 for
     # The two for rows without negative numbers, in which the byte 0 stands for zero.
     highest_positive: Any  # 255, or 127
-    unit_positive: Any  # offset / highest_positive
-    range: Any  # 255 / offset: the number that the product's operation takes the byte 255 for
+    range_positive: Any
 
 
 class Int8Ops(SmoothedOps, StoredOps):
@@ -239,13 +251,13 @@ class Int8Ops(SmoothedOps, StoredOps):
         tf, levels = self._tf, self.levels()
         if is_positive:
             largest, sums = tf.reduce_max(x, axis=-1, keepdims=True), tf.zeros(kernel.sums.shape)
-            highest, unit, rounding = levels.highest_positive, levels.unit_positive, 0.5
+            highest, rounding, range = levels.highest_positive, 0.5, levels.range_positive
         else:
             largest, sums = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True), kernel.sums
-            highest, unit, rounding = levels.highest, levels.unit, levels.rounding
+            highest, rounding, range = levels.highest, levels.rounding, levels.range
         # A row of zeros stays one. A cast drops the fraction, so the half that was added rounds.
         x = tf.cast(x * tf.math.divide_no_nan(highest, largest) + rounding, tf.uint8)
-        y = self._byte_product(x, kernel, sums, levels.range) * (largest * unit)
+        y = self._byte_product(x, kernel, sums, range) * largest
         return y if bias is None else tf.nn.bias_add(y, bias)
 
     _large_product = product
@@ -297,31 +309,29 @@ class Int8Ops(SmoothedOps, StoredOps):
         """`Levels` of the graph that is being traced."""
         graph = self._tf.compat.v1.get_default_graph()
         if graph not in self._levels:
-            offset = self._offset(graph)
-            highest, highest_positive = offset - 1.0, 2.0 * offset - 1.0
+            highest = self._highest(graph)
+            highest_positive = 2.0 * highest + 1.0
             self._levels[graph] = Levels(
                 highest=highest,
-                offset=offset,
-                rounding=offset + 0.5,
-                unit=offset / highest,
+                rounding=highest + 0.5,
+                range=255.0 / highest,
                 highest_positive=highest_positive,
-                unit_positive=offset / highest_positive,
-                range=255.0 / offset,
+                range_positive=255.0 / highest_positive,
             )
         return self._levels[graph]
 
-    def _offset(self, graph):
-        """`Levels.offset`, computed outside of the loops of a graph."""
+    def _highest(self, graph):
+        """`Levels.highest`, computed outside of the loops of a graph."""
         tf, outer = self._tf, graph
         while outer := getattr(outer, "outer_graph", None):
             if outer in self._levels:
-                return self._levels[outer].offset
+                return self._levels[outer].highest
         weights = tf.fill([PROBE_LENGTH, 1], tf.bitcast(tf.constant(127, tf.int8), tf.qint8))
         probe = Int8Matrix(weights, tf.constant([float(HIGHEST)]), None, False)
         bytes_255 = tf.fill([1, PROBE_LENGTH], tf.constant(255, tf.uint8))
         product = self._byte_product(bytes_255, probe, tf.zeros([1]), 255.0)
         is_exact = product[0, 0] == 255.0 * HIGHEST * PROBE_LENGTH
-        return tf.where(is_exact, HIGHEST + 1.0, HIGHEST_OF_7_BITS + 1.0)
+        return tf.where(is_exact, float(HIGHEST), float(HIGHEST_OF_7_BITS))
 
     def _byte_product(self, x, matrix, bias, range):
         """The product of bytes `[R, I]` and an `Int8Matrix`, and a bias `[O]`.
