@@ -61,7 +61,10 @@ from benchmarks.common import (  # noqa: E402
 STEPS = 24
 # The peers' models have these norms and positions; a preset of kformer has others.
 ARCHITECTURE = {"normalize_first": False, "position_encoding": "sinusoidal"}
-SHAPES = {"tiny": 10_000, "small": 10_000, "base": 32_000, "nllb": 256_206}
+SHAPES = {
+    **{"tiny": 10_000, "small": 10_000, "base": 32_000, "nllb": 256_206},
+    **{"tiny_student": 10_000, "small_student": 10_000, "base_student": 32_000},
+}
 # Of the smaller NLLB model (600 million parameters); the other shapes are presets.
 NLLB = {
     "num_encoder_layers": 12,

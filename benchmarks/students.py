@@ -13,21 +13,21 @@ shapes, kinds and seeds may be added. `--option` is for all trainings, such as a
 
 The test set is opened last, as in `efforts.py`. Minutes are those of the steps of what was trained
 for the row (the student and its last training; the teachers' come once). `--speed` measures the
-SavedModel, float32 and int8, on one core, by `inference.py`, once for each shape: the machine
-should do nothing else then.
+SavedModel, float32 and int8, and CTranslate2 on one core by `kformer speed`, once for each shape:
+the machine should do nothing else then.
 """
 
 import argparse
+import functools
+import json
 import os
 import pathlib
 import shlex
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.common import (  # noqa: E402
-    ROOT,
     cpu_name,
     environment,
     integers,
@@ -53,8 +53,7 @@ SHAPES = {
 }
 ARGUMENTS = "num_encoder_layers num_decoder_layers intermediate_dim decoder_autoregression".split()
 KINDS = ("taught", "alone")
-SPEEDS = [(search, batch) for batch in (1, 32) for search in ("greedy", "beam4")]
-SYSTEMS = ("saved_model", "saved_model-int8")
+ENGINES = ("saved_model", "saved_model-int8", "ctranslate2-int8")
 
 
 def train(options, kind, shape, seed):
@@ -92,18 +91,17 @@ def parameters_of(options, run):
 
 
 def measured_speeds(options, run):
-    """Sentences per second by search, batch and system: rows of lists."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, ROOT / "benchmarks" / "inference.py", "--run", run]
-        command += ["--source", options.data / f"{options.test}.{options.source}"]
-        command += ["--sentences", 200, "--batches", "1,32", "--searches", "greedy,beam4"]
-        command += ["--repeats", 3, "--systems", ",".join(SYSTEMS), "--work", folder]
-        variables = environment("tensorflow")
-        process = subprocess.run(
-            [*map(str, command)], env=variables, check=True, stdout=subprocess.PIPE, text=True
-        )
-    rows = [line.strip("| ").split(" | ") for line in process.stdout.splitlines()]
-    return [row[1:5] for row in rows if row[0] == "run"]
+    """Sentences per second on one core, by engine, search and batch."""
+    command = ["speed", run, "--source", options.data / f"{options.test}.{options.source}"]
+    command += [part for engine in ENGINES for part in ("--engine", engine)]
+    settings = argparse.Namespace(backend="tensorflow", threads=1)
+    found = json.loads(kformer(settings, *command, "--json", capture=True))
+    return {
+        f"{engine['engine']}, {'greedy' if cell['beam_size'] == 1 else 'beam 4'}, "
+        f"{cell['batch_size']}": cell["sentences_per_second"]
+        for engine in found["engines"]
+        for cell in engine["speeds"]
+    }
 
 
 def report(options):
@@ -133,13 +131,15 @@ def report(options):
         print_row(shape, kind, seed, *cells, f"{result['chrf']:.2f}", f"{trained_minutes(run):.0f}")
     print(f"\nchosen on the validation set before: {digest}; {result['bleu_signature']}\n")
     if options.speed:
-        cells = [f"{system}, {search}, {batch}" for system in SYSTEMS for search, batch in SPEEDS]
+        speeds = {}
+        for (_, shape, _), run in runs.items():
+            if shape not in speeds:
+                make = functools.partial(measured_speeds, options, run)
+                speeds[shape] = once(run / "speed.json", make)
+        cells = list(dict.fromkeys(cell for row in speeds.values() for cell in row))
         print_head(["sentences per second", *cells])
-        for shape in options.shapes:
-            run = next(run for (_, name, _), run in runs.items() if name == shape)
-            rows = once(run / "speed.json", lambda: measured_speeds(options, run))  # noqa: B023
-            speeds = {(system, search, int(batch)): speed for search, batch, system, speed in rows}
-            print_row(shape, *(speeds[system, *each] for system in SYSTEMS for each in SPEEDS))
+        for shape, row in speeds.items():
+            print_row(shape, *(row.get(cell, "") for cell in cells))
 
 
 def main():
