@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+import re
 
 from kformer.documents.flattened import TERM
 from kformer.documents.format import BREAK, INLINE, Text
@@ -9,6 +10,7 @@ from kformer.documents.job import forms_of
 from kformer.documents.placing import Span, is_nested, placed, with_children
 from kformer.documents.words import SPACELESS_SIGN, has_letters
 
+_BEGINS_A_WORD = re.compile(r"[\w(\[{\"'“‘«„¿¡]")
 _FULL_STOPS = "。！？；，、：”」』）…"
 
 
@@ -162,7 +164,10 @@ class Assembly:
             events = [(self._position[index], index) for index in sorted(inside.keys)]
             self._write_source(chunk.start, chunk.end, events, 0)
             return
-        atoms = [(*span, chunk.offsets[item.start - chunk.start]) for *span, item in items]
+        offsets, begin = chunk.offsets, chunk.start
+        atoms = [
+            (*span, offsets[item.start - begin], offsets[item.end - begin]) for *span, item in items
+        ]
         marks = placed(chunk.source, target, inside.spans, atoms, inside.in_order)
         self._is_nested &= is_nested(marks, inside.spans, atoms, len(target))
         position, pending = 0, list(items)
@@ -185,17 +190,29 @@ class Assembly:
                 self._line = len(self._out) + 1
                 while position < len(target) and target[position] == " ":
                     position += 1
+            is_alone = kind == INLINE or self._is_empty(key, chunk)
+            before, after = self._pieces[max(0, key - 1)], self._pieces[key + 1 : key + 2]
+            if (
+                is_alone
+                and position
+                and not target[position - 1].isspace()
+                and _is_spaced(before, -1)
+            ):
+                self._out.append(" ")
             self._piece(key)
-            is_behind_space = target[max(0, offset - 1) : offset].isspace()
-            if kind == INLINE and is_behind_space and target[position : position + 1].strip():
-                # The mark has white space on both sides: without it, they were one space.
-                source = self._position[key]
-                is_spaced = self.flat.text[max(0, source - 1) : source].isspace()
-                if is_spaced and all(
-                    isinstance(piece, Text) and piece.text[:1].isspace()
-                    for piece in self._pieces[key + 1 : key + 2]
-                ):
-                    self._out.append(" ")
+            is_spaced = after and _is_spaced(after[0], 0)
+            if is_alone and is_spaced and _BEGINS_A_WORD.match(target, position):
+                self._out.append(" ")
+
+    def _is_empty(self, key, chunk):
+        """Returns whether a piece is one of a pair of tags around nothing."""
+        partner = getattr(self._pieces[key], "partner", None)
+        if partner is None:
+            return False
+        ends = [self._position[index] - chunk.start for index in (key, partner)]
+        return all(0 <= end < len(chunk.offsets) for end in ends) and (
+            chunk.offsets[ends[0]] == chunk.offsets[ends[1]]
+        )
 
     def _piece(self, index):
         self._written.append(index)
@@ -215,3 +232,8 @@ class Assembly:
         self.used.append(item)
         forms = forms_of(item, self.flat.text)
         return self._escape(target if target in forms else forms[0])
+
+
+def _is_spaced(piece, edge):
+    """Returns whether a piece is text with white space at its begin (0) or end (-1)."""
+    return isinstance(piece, Text) and piece.text[edge].isspace()

@@ -9,9 +9,12 @@ import bisect
 import collections
 import dataclasses
 import itertools
+import re
+import unicodedata
 
 from kformer.documents.words import tokens
 
+_NUMBERED = re.compile(r"(\d*)[^\d]+(\d*)")
 # Where a phrase may begin: of so many occurrences of its first word the nearest is taken.
 _MOST_TRIED = 100
 
@@ -46,16 +49,16 @@ def placed(source, target, spans, atoms=(), in_order=False):
     Args:
         source, target: str. A sentence and its translation.
         spans: list of `Span`, none of which overlap but those within others.
-        atoms: list of tuples of start, end and origin, default empty. Slices of the translation
-            that are one word each and stand at the offset `origin` of the sentence. A span has the
-            same of them within it as in the sentence, as far as their order allows.
+        atoms: list of tuples of start, end, and their start and end in the sentence, default
+            empty. Slices of the translation that are one word each. A span has the same of them
+            within it as in the sentence, as far as their order allows.
         in_order: bool, default `False`. Whether the spans keep their order.
 
     Returns:
         List of pairs of a key and its position in the translation, in the order in which they are
         written.
     """
-    placing = _Placing(source, target, atoms, in_order)
+    placing = _Placing(source, target, spans, atoms, in_order)
     return placing.place(spans, 0, len(placing.target_tokens))
 
 
@@ -70,7 +73,7 @@ def is_nested(marks, spans, atoms, length):
     offsets = dict(marks)
     for span in with_children(spans):
         first, last = offsets.get(span.opening, 0), offsets.get(span.closing, length)
-        for start, end, origin in atoms:
+        for start, end, origin, _ in atoms:
             if (first <= start and end <= last) != span.holds(origin):
                 return False
     return True
@@ -86,6 +89,12 @@ def with_children(spans):
         if span.end > span.start:
             yield span
         yield from with_children(span.children)
+
+
+def _all_spans(spans):
+    for span in spans:
+        yield span
+        yield from _all_spans(span.children)
 
 
 def word_ranges(source_words, target_words, phrases=()):
@@ -128,11 +137,12 @@ def _even_ranges(count, target_count):
 
 
 class _Placing:
-    def __init__(self, source, target, atoms, in_order):
+    def __init__(self, source, target, spans, atoms, in_order):
         self.source, self.target, self.in_order = source, target, in_order
-        self.source_tokens = tokens(source)
+        self.source_tokens = tokens(source, sorted(atom[2:] for atom in atoms))
         self.target_tokens = tokens(target, [atom[:2] for atom in atoms])
-        origins = {start: origin for start, _, origin in atoms}
+        origins = {start: origin for start, _, origin, _ in atoms} | self._cut_words(spans)
+        origins |= self._brackets()
         starts = [start for start, _, _ in self.target_tokens]
         self._atoms = [(i, origins[start]) for i, start in enumerate(starts) if start in origins]
         self._source_words, self._target_words = (
@@ -140,6 +150,69 @@ class _Placing:
             for side in (self.source_tokens, self.target_tokens)
         )
         self._ranges = None
+
+    def _cut_words(self, spans):
+        """Cuts words of the source where a tag stands in them, and the same words of the target.
+
+        Of another word what is cut off is a number: that at its end, or its begin.
+
+        Returns:
+            dict of the start of each part in the target to that in the source.
+        """
+        spans = list(_all_spans(spans))
+        edges = sorted({edge for span in spans for edge in (span.start, span.end)})
+        texts = [self.source[a:b] for a, b in itertools.pairwise(edges)]
+        numbers = {text for text in texts if text.isdecimal()}
+        cut, rows = {}, []
+        for start, end, is_word in self.source_tokens:
+            low, high = bisect.bisect_right(edges, start), bisect.bisect_left(edges, end)
+            inner = edges[low:high] if is_word else []
+            if inner:
+                cut.setdefault(self.source[start:end].casefold(), []).append((start, inner))
+            rows += [(*each, is_word) for each in itertools.pairwise([start, *inner, end])]
+        if not cut:
+            return {}
+        self.source_tokens, rows, origins = rows, [], {}
+        for start, end, is_word in self.target_tokens:
+            word, inner = self.target[start:end], []
+            if words := cut.get(word.casefold()):
+                first, inner = words.pop(0) if len(words) > 1 else words[0]
+                inner = [start + edge - first for edge in inner]
+                origins |= {edge: edge - start + first for edge in [start, *inner]}
+            elif is_word and (match := _NUMBERED.fullmatch(word)):
+                ends = zip(
+                    match.groups(), (start + len(match[1]), end - len(match[2])), strict=True
+                )
+                inner = [edge for number, edge in ends if number in numbers]
+            rows += [(*each, is_word) for each in itertools.pairwise([start, *inner, end])]
+        self.target_tokens = rows
+        return origins
+
+    def _brackets(self):
+        """Returns the brackets that occur once on both sides: start in the target to the source."""
+        sides = []
+        for text, rows in ((self.source, self.source_tokens), (self.target, self.target_tokens)):
+            signs = [
+                (unicodedata.normalize("NFKC", text[a:b]), a) for a, b, word in rows if not word
+            ]
+            counts = collections.Counter(sign for sign, _ in signs)
+            sides.append({sign: a for sign, a in signs if counts[sign] == 1 and sign in "()[]"})
+        return {sides[1][sign]: start for sign, start in sides[0].items() if sign in sides[1]}
+
+    def _past_signs(self, index, most):
+        """Returns the index after so many signs at the most, none of which opens something."""
+        while most and index < len(self.target_tokens) and not self._opens(index):
+            index, most = index + 1, most - 1
+        return index
+
+    def _opens(self, index):
+        """Returns whether a token of the target is a word or a sign before what it belongs to."""
+        start, end, is_word = self.target_tokens[index]
+        sign, after = self.target[start:end], self.target[end : end + 1]
+        kind = unicodedata.category(sign[0])
+        is_apart = start == 0 or self.target[start - 1].isspace()
+        is_before = is_apart and not (after or " ").isspace()
+        return is_word or kind == "Ps" or (is_before and (kind in ("Pi", "Pf") or sign in "\"'#$"))
 
     def place(self, spans, low, high):
         """Places sibling spans within the tokens from `low` to `high` of the target."""
@@ -149,6 +222,15 @@ class _Placing:
             self._ranges = self._token_ranges(spans)
         ranged = [(span, *self._range(span, low, high)) for span in spans]
         if not self.in_order:
+            # What has no words is not within a sibling, but at its side.
+            words = [each for each in ranged if each[0].end > each[0].start]
+            words.sort(key=lambda each: each[1])
+            for number, (mark, position, _) in enumerate(ranged):
+                index = bisect.bisect_left(words, position, key=lambda each: each[1]) - 1
+                around = words[index] if index >= 0 else None
+                if mark.end == mark.start and around and position < around[2]:
+                    side = around[1] if mark.start <= around[0].start else around[2]
+                    ranged[number] = (mark, side, side)
             ranged.sort(key=lambda each: each[1] + each[2])
         marks, position = [], low
         # Each of the following spans needs a token of its own.
@@ -196,10 +278,13 @@ class _Placing:
                 [self.target[slice(*self.target_tokens[i][:2])] for i in target],
                 self._phrases(spans, numbers),
             )
-        return {
+        ranges = {
             source[word]: (target[start], target[end - 1] + 1)
             for word, (start, end) in enumerate(ranges)
         }
+        indices = {start: index for index, (start, _, _) in enumerate(self.source_tokens)}
+        atoms = {indices[origin]: k for k, origin in self._atoms if indices.get(origin) in ranges}
+        return ranges | {index: (k, k + 1) for index, k in atoms.items()}
 
     def _phrases(self, spans, numbers):
         for span in spans:
@@ -226,11 +311,12 @@ class _Placing:
         if span.end == span.start or not ranges:
             return self._gap(span, low, high)
         start, end = min(first for first, _ in ranges), max(last for _, last in ranges)
-        if not self.source_tokens[inside[-1]][2]:
-            end = self._next_word(end)
-        if not self.source_tokens[inside[0]][2]:  # It begins after the last word before it.
-            number = bisect.bisect_left(self._target_words, start)
-            start = self._target_words[number - 1] + 1 if number else 0
+        # As many signs as stand around the words in the source.
+        words = [i for i in inside if i in self._ranges]
+        end = self._past_signs(end, inside[-1] - words[-1])
+        most = words[0] - inside[0]
+        while most and start and not self.target_tokens[start - 1][2]:
+            start, most = start - 1, most - 1
         start, end = max(low, min(start, high)), max(low, min(end, high))
         atoms = [k for k, origin in self._atoms if span.holds(origin) and low <= k < high]
         return min([start, *atoms]), max([end, *(k + 1 for k in atoms)])
@@ -260,13 +346,7 @@ class _Placing:
         if number < 0 or not self._ranges:
             return low, low
         word = self._source_words[number]
-        position = self._ranges[word][1]
-        if word != before - 1:  # A sign stands between.
-            position = self._next_word(position)
+        # No line begins with a sign that ends what stands before it.
+        most = len(self.target) if self.in_order else before - 1 - word
+        position = self._past_signs(self._ranges[word][1], most)
         return (max(low, min(position, high)),) * 2
-
-    def _next_word(self, index):
-        """Returns the index of the next word in the target, which may be the one at `index`."""
-        number = bisect.bisect_left(self._target_words, index)
-        words = self._target_words[number : number + 1]
-        return words[0] if words else len(self.target_tokens)
