@@ -73,11 +73,10 @@ def speed(
     console = console if console.is_terminal else Console(highlight=False, width=120)
     console.print(_table(results))
     if best is not None:
-        same = " of those whose BLEU is as good" if best.bleu else ""
+        same = ", of those that translate as well" if best.bleu else ""
         command = engine_speed.ENGINES[best.name].command.format(run=run)
-        console.print(
-            f"Take {best.name}, the fastest{same} over all columns: {command}", soft_wrap=True
-        )
+        sentence = f"Take {best.name}, the fastest over all columns{same}: {command}"
+        console.print(sentence, soft_wrap=True)
 
 
 def _texts(run, source, reference, languages):
