@@ -16,6 +16,7 @@ from kformer_cli.formats import export, import_
 from kformer_cli.plotting import plot
 from kformer_cli.serving import serve
 from kformer_cli.speed import speed
+from kformer_cli.token_lists import shortlist
 from kformer_cli.training import average, card, quickstart, train
 from kformer_cli.translation import evaluate, score, translate
 from kformer_cli.trimming import trim
@@ -53,7 +54,7 @@ def _root(
 
 for _command in (
     *(quickstart, train, average, card, translate, evaluate, score, align),
-    *(calibrate, clean, distill, export, import_, trim, speed, serve),
+    *(calibrate, clean, distill, export, import_, trim, shortlist, speed, serve),
 ):
     _class = command_class(_command.first) if hasattr(_command, "first") else Command
     app.command(_command.__name__.strip("_"), cls=_class)(_command)

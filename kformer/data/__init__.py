@@ -8,6 +8,7 @@ from kformer.data.parallel_dataset import ParallelDataset
 from kformer.data.preparation import prepare
 from kformer.data.soft_targets import SoftTargets
 from kformer.data.token_alignments import TokenAlignments
+from kformer.data.token_lists import TokenLists
 from kformer.data.word_alignment import align_words, alignment_error_rate
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "PreparedCorpus",
     "SoftTargets",
     "TokenAlignments",
+    "TokenLists",
     "align_words",
     "alignment_error_rate",
     "clean",

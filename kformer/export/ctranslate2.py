@@ -24,6 +24,8 @@ from kformer_options.installed import check_extra
 from kformer_options.names import named
 
 METADATA_FILE = "kformer.json"
+# The name that the engine looks for.
+_LISTS_FILE = "vmap.txt"
 FORMAT_VERSION = 1
 # CTranslate2's default truncates sources at this number of tokens; with a shorter table of
 # positions it would fail before.
@@ -54,6 +56,9 @@ def export_ctranslate2(translator, path, *, dtype="float32"):
       scores differ by their small probability. `repetition_penalty` and `no_repeat_ngram_size` are
       there where the translator has them; the engine does not count the start token, and penalises
       logits in a beam, too, where kformer penalises log-probabilities.
+
+    With token lists (`kformer shortlist`) there is also `vmap.txt`, and `use_vmap` among those
+    arguments: the engine then computes the tokens alone that the source tokens of a batch may need.
 
     With those arguments greedy search gives the same tokens. CTranslate2's beam search follows
     Hugging Face's rules, so it gives the same tokens and scores as
@@ -119,6 +124,9 @@ def export_ctranslate2(translator, path, *, dtype="float32"):
         write_sentencepiece(tokenizer, folder)
         tokenizer.save(folder / "tokenizer")
         metadata = _metadata(translator, dtype, spec.config.add_source_eos)
+        if translator.token_lists is not None:
+            _write_lists(folder / _LISTS_FILE, translator)
+            metadata["translate_batch"]["use_vmap"] = True
         write_json(folder / METADATA_FILE, metadata)
     return path
 
@@ -267,6 +275,22 @@ def _set_vocabularies(spec, translator):
     config.add_source_bos = False
     # The engine can add the end token alone; any other suffix is the caller's.
     config.add_source_eos = tuple(translator.tokenizer.source_suffix) == (model.end_id,)
+
+
+def _write_lists(path, translator):
+    """Writes the token lists as the engine reads them: a source token, a tab, its target tokens.
+
+    The line of no source token has those of every sentence.
+    """
+    lists = translator.token_lists
+    source, target = _tokens(translator, "source"), _tokens(translator, "target")
+    # A space or the end of the line would end a token.
+    source, target = ([None if set(" \t\r\n") & set(i) else i for i in s] for s in (source, target))
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for token, row in zip(["", *source], [lists.always, *lists.lists], strict=False):
+            tokens = [target[i] for i in row if target[i] is not None]
+            if token is not None and tokens:
+                file.write(f"{token}\t{' '.join(tokens)}\n")
 
 
 def _languages(tokenizer, source, target):

@@ -8,6 +8,7 @@ from typing import AnyStr
 
 import numpy as np
 
+from kformer.data import token_lists
 from kformer.decoding import SearchOptions
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
@@ -21,6 +22,7 @@ from kformer.translating.minimum_risk import least_risk_translations
 from kformer.translating.pairs import PairReader
 from kformer.translating.search import TextSearch
 from kformer.utils.checks import check_texts, check_whole
+from kformer.utils.files import inside
 from kformer.utils.types import Path, Progress, Texts
 from kformer_options.search import read_options
 from kformer_options.text_files import check_same_length
@@ -58,6 +60,10 @@ class Translator:
         `alignment` or `confidence` it is an `AnnotatedTranslation`. An empty text has an empty
         translation.
 
+    Attributes:
+        token_lists: `kformer.data.TokenLists` or `None`. The target tokens that each source token
+            may need, as `kformer shortlist` writes them into a run, for the export to CTranslate2.
+
     Raises:
         ValueError: the tokenizer has more tokens than the model, or other special tokens, or the
             model cannot translate in the dtype.
@@ -86,6 +92,7 @@ class Translator:
         self.options = options
         self.config = dict(config or {})
         self.dtype = dtype
+        self.token_lists = None
         self._search = TextSearch(model, tokenizer, dtype)
         self._reader = PairReader(model, tokenizer)
         self._set_tokenizer(tokenizer)
@@ -569,7 +576,11 @@ class Translator:
         model, tokenizer, config = load_run(paths[0])
         search = config.pop("search", None)
         options = None if search is None else read_options(search, paths[0])
-        return cls(model, tokenizer, options, config, dtype)
+        translator = cls(model, tokenizer, options, config, dtype)
+        path = inside(paths[0], token_lists.FILE_NAME)
+        if path.is_file():
+            translator.token_lists = token_lists.TokenLists.load(path, tokenizer)
+        return translator
 
     def export(self, path: Path, format: str = "saved_model", **options) -> pathlib.Path:
         """Writes the model in a format that is used without kformer.

@@ -1,5 +1,6 @@
 """The CTranslate2 format: the engine's numbers, ids and beams are kformer's, from every backend."""
 
+import copy
 import json
 import pathlib
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import kformer
+from kformer.data import TokenLists
 from kformer.decoding import Searcher, SearchOptions
 from kformer.export.ctranslate2 import export_ctranslate2
 from kformer.interop import load_checkpoint
@@ -345,6 +347,39 @@ def test_what_is_in_the_folder(frozen, tmp_path):
         "suppress_sequences": [["<pad>"], ["<s>"]],
     }
     assert metadata["search"]["beam_size"] == 4 and metadata["dtype"] == "int8"
+
+
+@pytest.mark.any_backend
+def test_the_lists_of_a_sentence(frozen, texts, tmp_path):
+    tokenizer, size = frozen.tokenizer, frozen.tokenizer.target_vocabulary_size
+    other = copy.copy(frozen)
+    # With all tokens the engine returns what it does without lists.
+    other.token_lists = TokenLists(range(size), [[] for _ in range(size)])
+    path = export_ctranslate2(other, tmp_path / "all")
+    arguments = json.loads((path / "kformer.json").read_text("utf-8"))["translate_batch"]
+    assert arguments.pop("use_vmap") is True
+    rows = [tokenizer.tokens(row[:-1]) for row in tokenizer.tokenize(texts)]
+    engine = ctranslate2.Translator(str(path))
+    full, listed = (
+        [result.hypotheses for result in engine.translate_batch(rows, use_vmap=use, **arguments)]
+        for use in (False, True)
+    )
+    assert listed == full
+    # The line without a source token holds for all, the others for their own token.
+    (row,) = tokenizer.tokenize(["half past four"])
+    first, *later = tokenizer.tokenize(["4:30"], side="target")[0]
+    lists = [[] for _ in range(size)]
+    lists[row[0]] = later
+    other.token_lists = TokenLists([first], lists)
+    path = export_ctranslate2(other, tmp_path / "few")
+    engine, source = ctranslate2.Translator(str(path)), [tokenizer.tokens(row[:-1])]
+    (result,) = engine.translate_batch(source, use_vmap=True, **arguments)
+    allowed = set(tokenizer.tokens([first, *later, tokenizer.unknown_id], side="target"))
+    assert set(result.hypotheses[0]) <= allowed
+    other.token_lists = TokenLists([first], [[] for _ in range(size)])
+    engine = ctranslate2.Translator(str(export_ctranslate2(other, tmp_path / "first")))
+    (result,) = engine.translate_batch(source, use_vmap=True, **arguments)
+    assert set(result.hypotheses[0]) <= set(tokenizer.tokens([first, tokenizer.unknown_id]))
 
 
 @pytest.mark.any_backend
