@@ -147,7 +147,7 @@ def stable_top_k(x, k):
 
 def _groups_of(columns, k):
     """Returns the best number of groups for `_grouped_top_k`, or 0 where it does not pay."""
-    if columns < 2048 or k > 32:
+    if columns < 512 or k > 32:
         return 0
     # At least k groups, since each of the k values may lie in a group of its own.
     sizes = [size for size in range(32, min(512, columns // k) + 1) if columns % size == 0]
