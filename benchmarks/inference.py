@@ -1,6 +1,6 @@
 """Measures the speed of translations beside that of other libraries, with the same weights.
 
-    python benchmarks/inference.py [--shapes tiny,base] [--batches 1,8,32,64]
+    python benchmarks/inference.py [--shapes tiny,base,base-6+1] [--batches 1,8,32,64]
         [--searches greedy,beam4] [--threads 1] [--repeats 5] [--systems A,B] [--work DIR] [--quick]
     python benchmarks/inference.py --run RUN --source FILE [--reference FILE] [--sentences N]
         [--batches 64] [--searches greedy,beam5] ...
@@ -11,6 +11,11 @@ the SavedModel as a user loads it (strings in, strings out), its signature for s
 batches of one), its core (ids in, ids out), the core of the Python `Translator` on JAX and PyTorch
 (there also with `torch.compile` around a step), Hugging Face's `generate`, and CTranslate2 in
 float32 and int8.
+
+A shape such as `base-6+1` is a student of a preset's width, with so many layers of encoder and
+decoder (`base-6+1-ssru`: with an SSRU), which generates from a list of 2,000 tokens; CTranslate2
+reads the list from `vmap.txt`. Its systems include `ctranslate2-standard-int8`, CTranslate2 in int8
+with the preset's own model and all tokens; the column "/ standard" compares with that.
 
 With a run: its weights, the lines of a file, and sentences per second from strings to strings. Each
 system is given all lines at once and batches them as it likes: SavedModels by `--batches`
@@ -73,6 +78,14 @@ NLLB = {
     "intermediate_dim": 4096,
     "num_heads": 16,
 }
+STUDENTS_TOKENS = 2000
+OF_A_STUDENT = (
+    "saved_model",
+    "saved_model-single",
+    "saved_model-int8",
+    "ctranslate2-int8",
+    "ctranslate2-standard-int8",
+)
 SEARCHES = {"greedy": 1, "beam4": 4, "beam5": 5}
 CORES = ("core", "core-jax", "core-torch", "core-torch-compiled")
 SYSTEMS = (
@@ -93,7 +106,22 @@ def sizes_of(shape):
     """The sizes of a shape's model."""
     from kformer.models import PRESETS
 
-    return NLLB if shape == "nllb" else PRESETS[shape].config
+    preset, *student = shape.split("-")
+    sizes = NLLB if shape == "nllb" else PRESETS[preset].config
+    if student:
+        encoder, decoder = map(int, student[0].split("+"))
+        sizes = sizes | {"num_encoder_layers": encoder, "num_decoder_layers": decoder}
+        if student[1:] == ["ssru"]:
+            sizes |= {"decoder_autoregression": "ssru"}
+    return sizes
+
+
+def systems_of(options, shape):
+    """The systems that can run a shape's model."""
+    able = OF_A_STUDENT if "-" in shape else [x for x in options.systems if "standard" not in x]
+    if shape.endswith("ssru"):  # CTranslate2 has none.
+        able = [name for name in able if name != "ctranslate2-int8"]
+    return [name for name in options.systems if name in able]
 
 
 def make(options, shape, folder):
@@ -113,11 +141,28 @@ def make(options, shape, folder):
         vocabulary_size=1000,
         model_type="unigram",
     )
-    keras.utils.set_random_seed(0)
-    model = kformer.Transformer(SHAPES[shape], **sizes_of(shape) | ARCHITECTURE)
-    translator = kformer.Translator(model, tokenizer)
+    preset, *student = shape.split("-")
+
+    def translator_of(shape):
+        keras.utils.set_random_seed(0)
+        model = kformer.Transformer(SHAPES[preset], **sizes_of(shape) | ARCHITECTURE)
+        return kformer.Translator(model, tokenizer)
+
     limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
-    export(options, translator, folder, limits)
+    if student:
+        limits["shortlist"] = list(range(STUDENTS_TOKENS))
+    options.systems = systems_of(options, shape)
+    export(options, translator_of(shape), folder, limits)
+    if "ctranslate2-int8" in options.systems and student:
+        file = folder / "ctranslate2-int8" / "shared_vocabulary.json"
+        tokens = json.loads(file.read_text(encoding="utf-8"))[:STUDENTS_TOKENS]
+        file.with_name("vmap.txt").write_text("\t" + " ".join(tokens) + "\n", encoding="utf-8")
+    if "ctranslate2-standard-int8" in options.systems:
+        from kformer.export.ctranslate2 import export_ctranslate2
+
+        export_ctranslate2(
+            translator_of(preset), folder / "ctranslate2-standard-int8", dtype="int8"
+        )
     words = " ".join(pair.source for pair in pairs).split()
     rng, texts = np.random.default_rng(0), []
     while len(texts) < max(options.batches):
@@ -251,11 +296,11 @@ class CTranslate2:
         import kformer
 
         self.tokenizer = kformer.Tokenizer.load(folder / "run" / "tokenizer")
+        exported = folder / f"ctranslate2-{quantization}"
         self.engine = ctranslate2.Translator(
-            str(folder / f"ctranslate2-{quantization}"),
-            inter_threads=1,
-            intra_threads=options.threads,
+            str(exported), inter_threads=1, intra_threads=options.threads
         )
+        self.list = {"use_vmap": True} if (exported / "vmap.txt").exists() else {}
         self.beams, self.rows = SEARCHES[search], {}
 
     def __call__(self, texts):
@@ -266,7 +311,7 @@ class CTranslate2:
             ]
         lengths = {"min_decoding_length": STEPS, "max_decoding_length": STEPS}
         return self.engine.translate_batch(
-            self.rows[key], beam_size=self.beams, max_batch_size=0, **lengths
+            self.rows[key], beam_size=self.beams, max_batch_size=0, **lengths, **self.list
         )
 
 
@@ -406,7 +451,8 @@ def floor_of(machine, shape, batch, beams):
     )
     # Queries, keys, values and output of self-attention; query and output of cross-attention;
     # feed-forward.
-    weights = layers * (6 * hidden**2 + 2 * hidden * inner) + hidden * SHAPES[shape]
+    tokens = STUDENTS_TOKENS if "-" in shape else SHAPES[shape]
+    weights = layers * (6 * hidden**2 + 2 * hidden * inner) + hidden * tokens
     step = max(2 * weights * batch * beams / machine["flops"], 4 * weights / machine["bytes"])
     return batch / step
 
@@ -490,13 +536,15 @@ def fill_in(options):
         options.shapes = ["run"]
     options.batches = options.batches or ([64] if options.run else [1, 8, 32, 64])
     options.searches = options.searches or (["beam5"] if options.run else ["greedy", "beam4"])
-    options.systems = options.systems or list(OF_A_RUN if options.run else SYSTEMS)
+    default = dict.fromkeys((*SYSTEMS, *OF_A_STUDENT))
+    options.systems = options.systems or list(OF_A_RUN if options.run else default)
 
 
 def report(options, work):
     head = ["shape", "search", "batch", "system"]
     head += ["sentences/s, median" if options.run else "tokens/s, median", "spread"]
-    head += ["BLEU" if options.run else "of floor", "/ hf", "/ ct2", "/ ct2 int8", "first, s"]
+    head += ["BLEU" if options.run else "of floor", "/ hf", "/ ct2", "/ ct2 int8"]
+    head += ["/ standard", "first, s"]
     print(f"{cpu_name()}, {options.threads} thread(s); {versions(*PACKAGES)}; ", end="")
     print("float32 unless named otherwise\n")
     print_command()
@@ -511,7 +559,8 @@ def report(options, work):
         if not (folder / "texts.json").exists():
             folder.mkdir(parents=True, exist_ok=True)
             run_part(options, ["--part", f"make:{shape}", "--folder", str(folder)], "make")
-        workers = [System(options, name, folder) for name in options.systems]
+        able = options.systems if options.run else systems_of(options, shape)
+        workers = [System(options, name, folder) for name in able]
         for search, batch in itertools.product(options.searches, options.batches):
             able = [each for each in workers if batch == 1 or "single" not in each.system]
             first, seconds = measure(options, able, search, batch)
@@ -566,7 +615,12 @@ def print_cells(cells, amount, first, seconds, shares):
         low, high = (amount / edge(values) for edge in (max, min))
         ratios = [
             f"{speed[name] / speed[peer]:.2f}" if peer in speed else ""
-            for peer in ("hf", "ctranslate2-float32", "ctranslate2-int8")
+            for peer in (
+                "hf",
+                "ctranslate2-float32",
+                "ctranslate2-int8",
+                "ctranslate2-standard-int8",
+            )
         ]
         figures = [f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}", shares[name]]
         print_row(*cells, name, *figures, *ratios, f"{first[name]:.2f}")
