@@ -69,10 +69,10 @@ FORMATS = {
         ),
         ExportFormat(
             "onnx",
-            "encoder and decoder step",
+            "encoder, decoder step, search",
             "kformer.export.onnx",
             "export_onnx",
-            dtypes=("float32", "float16"),
+            dtypes=("float32", "float16", "int8"),
             default_dtype="float32",
             extra="onnx",
         ),

@@ -41,7 +41,7 @@ class Columns:
             column = {token: number for number, token in enumerate(tokens)}
             self.tokens = np.array(tokens, "int32")
             # Start and padding are read and written, but have no column.
-            self._table = np.array([*tokens, special.start_id, special.pad_id], "int32")
+            self.table = np.array([*tokens, special.start_id, special.pad_id], "int32")
             prefix = tuple(column[token] for token in prefix)
             forbidden = {column[i] for i in tokens if i not in allowed or i in forbidden}
             special = SpecialTokens(len(tokens) + 1, len(tokens), column[special.end_id])
@@ -62,7 +62,7 @@ class Columns:
         """Ids of the vocabulary for a tensor of the search's numbers."""
         if self.tokens is None:
             return numbers
-        return ops.take(ops.convert_to_tensor(self._table), numbers, axis=0)
+        return ops.take(ops.convert_to_tensor(self.table), numbers, axis=0)
 
     def numbers(self, ids):
         """The search's numbers for a tensor of ids.

@@ -23,6 +23,7 @@ class AddedWords:
 
     Attributes:
         ids: dict of word to id.
+        words: dict of "raw" and "normalized" to their words, without those that have none.
         patterns: dict of "raw" and "normalized" to a regular expression, without those that have no
             words. Python and the graph read it alike.
 
@@ -49,10 +50,10 @@ class AddedWords:
                     f"The added word {word!r} is to be found in normalized text, which has "
                     f"{self.normalize(word)!r} for it: add it with normalized=False."
                 )
+        # The longest first, so that it is found where several begin.
+        self.words = {n: sorted(each, key=len, reverse=True) for n, each in words.items() if each}
         self.patterns = {
-            name: f"({'|'.join(map(re.escape, sorted(each, key=len, reverse=True)))})"
-            for name, each in words.items()
-            if each
+            name: f"({'|'.join(map(re.escape, each))})" for name, each in self.words.items()
         }
         self._compiled = {name: re.compile(pattern) for name, pattern in self.patterns.items()}
 

@@ -1,4 +1,4 @@
-"""The ONNX format: an encoder and a decoder step."""
+"""The ONNX format: an encoder, a decoder step and a whole search."""
 
 from kformer.export.onnx.export import export_onnx
 

@@ -188,12 +188,14 @@ def rotated_heads(graph, attention, x, factors):
 def attend(graph, attention, query, key, value, mask, attends=None):
     """Attention over split heads, joined and projected: `[B, T, D]`.
 
-    `mask` is broadcastable to `[B, N, T, K]`. `attends` is 0 for a row that the mask leaves no key,
-    so that its context is zeros, and else 1; `None` where there is no such row."""
+    `mask` is broadcastable to `[B, N, T, K]`, or `None` where every key counts. `attends` is 0 for
+    a row that the mask leaves no key, so that its context is zeros, and else 1; `None` where there
+    is no such row."""
     query, key = (graph.cast(x, "float32", graph.dtype) for x in (query, key))
     query = graph("Mul", query, graph.constant(attention.head_size**-0.5, "float32"))
     scores = graph("MatMul", query, graph("Transpose", key, perm=[0, 1, 3, 2]))  # [B, N, T, K]
-    scores = graph("Where", mask, scores, graph.constant(MASKED, "float32"))
+    if mask is not None:
+        scores = graph("Where", mask, scores, graph.constant(MASKED, "float32"))
     weights = graph.cast(graph("Softmax", scores, axis=-1), graph.dtype, "float32")
     context = graph("MatMul", weights, value)
     if attends is not None:
@@ -203,16 +205,24 @@ def attend(graph, attention, query, key, value, mask, attends=None):
     return _linear(graph, context, attention.output_kernel, attention.output_bias)
 
 
-def project_output(graph, network, x, ids):
-    """Logits, float32 `[B, T, V]`.
+def project_output(graph, network, x, ids, tokens=None):
+    """Logits, float32 `[B, T, V]`, for ids `[B, T]`; or those of some tokens alone, `[B, T, C]`.
 
     They are a Gemm on a matrix, which reads the embedding's table as it is stored, without a
-    transposed copy."""
-    is_shared = network.output_projection is None
+    transposed copy.
+
+    Args:
+        tokens: integer array `[C]`, default `None`, for all."""
+    is_shared, size = network.output_projection is None, network.target_embedding.vocabulary_size
     table = network.target_embedding.embeddings if is_shared else network.output_projection.kernel
+    table = graph.weight(table)
     bias = [] if network.output_bias is None else [graph.weight(network.output_bias.bias)]
+    if tokens is not None:
+        columns, size = graph.constant(tokens, "int64"), len(tokens)
+        # What does not change from call to call, a runtime computes when it loads the graph.
+        table = graph.root("Gather", table, columns, axis=int(not is_shared))
+        bias = [graph.root("Gather", each, columns, axis=0) for each in bias]
     x = graph.reshape(x, [-1, network.target_embedding.hidden_dim])
-    logits = graph("Gemm", x, graph.weight(table), *bias, transB=int(is_shared))
-    size = graph.constant([network.target_embedding.vocabulary_size], "int64")
-    shape = graph("Concat", graph("Shape", ids), size, axis=0)
+    logits = graph("Gemm", x, table, *bias, transB=int(is_shared))
+    shape = graph("Concat", graph("Shape", ids), graph.constant([size], "int64"), axis=0)
     return graph.cast(graph("Reshape", logits, shape), "float32", graph.dtype)

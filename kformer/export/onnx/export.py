@@ -1,11 +1,10 @@
-"""The ONNX format: encoder and decoder step as two graphs, for a search loop in any language."""
+"""The ONNX format: a whole search as one graph, and two graphs for search loops of your own."""
 
-import contextlib
 import dataclasses
-import math
+import pathlib
+import shutil
 
 import keras
-import numpy as np
 
 from kformer import layers
 from kformer.decoding.searcher import check_options
@@ -16,10 +15,13 @@ from kformer.export.checks import (
     check_layers,
     forbidden_ids,
 )
+from kformer.export.target_languages import target_choices
 from kformer.layers.dropout import Dropout
 from kformer.layers.low_rank import layers_inside
 from kformer.saving.run_directory import without_paths
-from kformer.utils.files import new_folder, write_json
+from kformer.text.folder import CONFIG_NAME
+from kformer.text.text_bound import byte_bound
+from kformer.utils.files import new_folder, read_json, write_json
 
 METADATA_FILE = "kformer.json"
 FORMAT_VERSION = 1
@@ -31,14 +33,13 @@ _LAYERS = {
     *(layers.MultiHeadAttention, layers.SSRU),
     *(Dropout, keras.layers.Dense, keras.layers.InputLayer, keras.layers.LayerNormalization),
 }
-# Above this size the weights get a file of their own: a protobuf message is at most 2 GiB, and the
-# graph needs some of it.
-_INLINE_BYTES = 1_900_000_000
 _WEIGHTS_FILE = "weights.bin"
+# Copied into every folder.
+_TRANSLATOR_FILE = "translator.py"
 
 
 def export_onnx(translator, path, *, dtype="float32", **options):
-    """Writes a translator as two ONNX graphs, with its tokenizer and what a search needs.
+    """Writes a translator as ONNX graphs, with its tokenizer and what a search needs.
 
     - `encoder.onnx`: `source_ids` int64 `[B, S]` -> `encoded` `[B, S, D]`, `source_mask` bool `[B,
       S]` and, for every decoder layer i, `cross_key_i` and `cross_value_i` `[B, N, S, H]`;
@@ -47,6 +48,11 @@ def export_onnx(translator, path, *, dtype="float32", **options):
       `present_key_i` and `present_value_i` `[B, N, P + T, H]`; with an SSRU `past_state_i` and
       `present_state_i` float32 `[B, D]` in their place, and `past_length` and `present_length`,
       int64 scalars, for P and P + T;
+    - `search.onnx`: a whole search with the options, from `source_ids` to hypotheses (see
+      `kformer.export.onnx.search.build_search`); left out where the options sample;
+    - `weights.bin`: each weight once, which all graphs read; it must stay beside them;
+    - `translator.py`: translates texts with these files by numpy, onnxruntime and sentencepiece
+      alone;
     - `tokenizer/`: the folder that `kformer.Tokenizer.load` reads. `tokenizer/tokenizer.json` has
       the ids around a source (`prefix` and `suffix`), and of a model of several languages the id of
       each (`languages`), which is the first of `source_ids` for a tokenizer trained here;
@@ -59,16 +65,15 @@ def export_onnx(translator, path, *, dtype="float32", **options):
     as the past (states begin with zeros). A beam search repeats each row of the encoder's outputs
     for its beams and reorders the rows of the present ones. The graphs are made from the model's
     configuration and weights with the `onnx` package alone (opset 17), so every backend writes the
-    same. Large weights are stored in `weights.bin`, which both graphs read; it must stay beside
-    them.
+    same.
 
     Args:
         translator: `kformer.Translator`.
         path: path. The folder to make.
-        dtype: str, default "float32". Or "float16" for weights, keys, values and sums of half the
-            size; softmax and logits stay in float32.
-        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's, in
-            `kformer.json`.
+        dtype: str, default "float32". Or "float16" for weights of half the size, and "int8" for a
+            quarter. The search computes in float32 with any of them; encoder and decoder step
+            compute in float16 with weights of that kind, except softmax and logits.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
 
     Returns:
         `pathlib.Path` of the folder.
@@ -92,9 +97,15 @@ def export_onnx(translator, path, *, dtype="float32", **options):
     check_model(translator.model)
     check_options(translator.model, search)
     with new_folder(path) as folder:
-        signatures = _write_graphs(translator.model, folder, dtype)
+        signatures = _write_graphs(translator.model, search, folder, dtype)
         translator.tokenizer.save(folder / "tokenizer")
-        write_json(folder / METADATA_FILE, _metadata(translator, search, signatures, dtype))
+        metadata = _metadata(translator, search, signatures, dtype)
+        if not search.sampling:
+            metadata |= _search_metadata(translator, search, options, folder / "tokenizer")
+        write_json(folder / METADATA_FILE, metadata)
+        shutil.copyfile(
+            pathlib.Path(__file__).with_name(_TRANSLATOR_FILE), folder / _TRANSLATOR_FILE
+        )
     return path
 
 
@@ -120,20 +131,22 @@ def check_model(model):
     check_layers(model, "ONNX", known=KNOWN_VARIANTS["onnx"])
 
 
-def _write_graphs(model, folder, dtype):
-    """Writes both graphs; returns their description for `kformer.json`: file, inputs, outputs."""
+def _write_graphs(model, search, folder, dtype):
+    """Writes the graphs; returns their description for `kformer.json`: file, inputs, outputs."""
     from kformer.export.onnx.graph import WeightStore
     from kformer.export.onnx.networks import build_decoder_step, build_encoder
+    from kformer.export.onnx.search import build_search
 
-    size = sum(math.prod(weight.shape) for weight in model.weights) * np.dtype(dtype).itemsize
     signatures = {}
-    is_large = size > _INLINE_BYTES
-    with open(folder / _WEIGHTS_FILE, "wb") if is_large else contextlib.nullcontext() as file:
+    with open(folder / _WEIGHTS_FILE, "wb") as file:
         weights = WeightStore(dtype, file)
-        for name, build in (("encoder", build_encoder), ("decoder_step", build_decoder_step)):
-            graph = build(model.network, weights)
-            graph.save(folder / f"{name}.onnx")
-            signatures[name] = {"file": f"{name}.onnx", **graph.signature()}
+        for graph in (
+            build_encoder(model.network, weights),
+            build_decoder_step(model.network, weights),
+            *([] if search.sampling else [build_search(model, weights, search)]),
+        ):
+            graph.save(folder / f"{graph.name}.onnx")
+            signatures[graph.name] = {"file": f"{graph.name}.onnx", **graph.signature()}
     return signatures
 
 
@@ -157,4 +170,62 @@ def _metadata(translator, search, signatures, dtype):
         # In kformer's own mode, padding and start token are among them.
         "forbidden_ids": forbidden_ids(model, search),
         "config": without_paths(translator.config),
+        "text": None,
     }
+
+
+def _search_metadata(translator, search, changes, folder):
+    """What the graph of the search needs beside it: texts to ids and back, and what each target
+    language changes.
+    """
+    model, tokenizer = translator.model, translator.tokenizer
+    choices = target_choices(translator, search, changes) or {"": (tokenizer, search)}
+    names = "prefix_ids", "length_penalty", "length_ratio", "length_offset", "least_limit"
+    languages = {
+        code: {
+            "source_prefix": own.source_prefix,
+            "source_suffix": own.source_suffix,
+            **{name: getattr(options, name) for name in names},
+        }
+        for code, (own, options) in choices.items()
+    }
+    sides = {side: tokenizer.vocabulary(side) for side in ("source", "target")}
+    if any(side.splitter is not None for side in sides.values()):
+        return {"languages": languages}
+    config = read_json(folder / CONFIG_NAME)
+    rule = sides["source"].normalization
+    described = {
+        "max_bytes": byte_bound(model.max_length, search.max_text_bytes),
+        "unknown_id": tokenizer.unknown_id,
+        "has_tags": bool(tokenizer.language_tags),
+        "only_known_tags": tokenizer.language_tags == "known",
+        "tags": tokenizer.tag_ids,
+        "is_words": rule.name == "tokens",
+        "before": rule.before,
+        "after": rule.after,
+        "sides": {
+            name: _describe_side(vocabulary, config[name]) for name, vocabulary in sides.items()
+        },
+    }
+    return {"languages": languages, "text": described}
+
+
+def _describe_side(vocabulary, config):
+    """What the vocabulary of one side does, as `kformer.text.vocabulary.Vocabulary` has it."""
+    signs, added = vocabulary.leading_space_signs, vocabulary.added_words
+    described = {
+        "model": config["model"],
+        "pieces": config["vocabulary"],
+        "control_ids": vocabulary.control_ids,
+        "leading_space_signs": min(signs, 2),
+        "added_words": None,
+    }
+    if added is not None:
+        described["added_words"] = {
+            "ids": added.ids,
+            "patterns": added.words,
+            "lstrip": sorted(added.lstrip),
+            "rstrip": sorted(added.rstrip),
+            "keeps_spaces": added.keeps_spaces,
+        }
+    return described

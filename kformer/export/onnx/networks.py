@@ -1,4 +1,4 @@
-"""The two ONNX graphs of a model: the encoder, and one step of the decoder.
+"""Two ONNX graphs of a model: the encoder, and one step of the decoder.
 
 Shape letters: B batch, T new target tokens, S source tokens, P target tokens so far, N heads, H
 head size, D hidden size."""
@@ -19,6 +19,20 @@ def build_encoder(network, weights):
     """
     graph = Graph("encoder", weights)
     ids = graph.input("source_ids", "int64", ("batch", "source_length"))
+    x, mask, cross = encode(graph, network, ids)
+    shape = ("batch", "source_length", network.source_embedding.hidden_dim)
+    graph.output("encoded", x, graph.dtype, shape)
+    graph.output("source_mask", mask, "bool", ("batch", "source_length"))
+    caches = _caches("cross", network.decoder_layers, "source_length")
+    for (name, shape), value in zip(caches, cross, strict=True):
+        graph.output(name, value, graph.dtype, shape)
+    return graph
+
+
+def encode(graph, network, ids):
+    """The encoder's output `[B, S, D]`, the mask of real tokens `[B, S]`, and the list of keys and
+    values `[B, N, S, H]` of each decoder layer's cross-attention, for ids `[B, S]`.
+    """
     mask = graph("Not", graph("Equal", ids, graph.constant(network.pad_id, "int64")))
     keys_mask, attends = blocks.padding(graph, mask)
     zero, one = graph.constant(0, "int64"), graph.constant(1, "int64")
@@ -38,13 +52,7 @@ def build_encoder(network, weights):
     for layer in network.decoder_layers:
         weights = layer.cross_attention.key_value_kernel, layer.cross_attention.key_value_bias
         cross += blocks.heads(graph, layer.cross_attention, x, *weights, 2)
-    shape = ("batch", "source_length", network.source_embedding.hidden_dim)
-    graph.output("encoded", x, graph.dtype, shape)
-    graph.output("source_mask", mask, "bool", ("batch", "source_length"))
-    caches = _caches("cross", network.decoder_layers, "source_length")
-    for (name, shape), value in zip(caches, cross, strict=True):
-        graph.output(name, value, graph.dtype, shape)
-    return graph
+    return x, mask, cross
 
 
 def build_decoder_step(network, weights):
@@ -72,13 +80,43 @@ def build_decoder_step(network, weights):
     caches = _caches("cross", layers, "source_length")
     cross = [graph.input(name, graph.dtype, shape) for name, shape in caches]
     source_mask = graph.input("source_mask", "bool", ("batch", "source_length"))
-    keys_mask, attends = blocks.padding(graph, source_mask)
     # Positions `[T]` of the new tokens, and the causal mask `[T, P + T]`.
     one = graph.constant(1, "int64")
     end = graph("Add", first, graph.size(ids, 1))
     positions = graph("Range", first, end, one)
     key_positions = graph("Range", graph.constant(0, "int64"), end, one)
     causal = graph("LessOrEqual", key_positions, graph.expand_dims(positions, [1]))
+    masks = causal, *blocks.padding(graph, source_mask)
+    x, present = decode(graph, network, ids, positions, past, cross, masks)
+    logits = blocks.project_output(graph, network, x, ids)
+    shape = ("batch", "target_length", network.target_embedding.vocabulary_size)
+    graph.output("logits", logits, "float32", shape)
+    if network.is_recurrent:
+        for (name, shape), value in zip(states, present, strict=True):
+            graph.output(f"present_{name}", value, "float32", shape)
+        graph.output("present_length", end, "int64", ())
+        return graph
+    caches = _caches("present", layers, "past_length + target_length")
+    for (name, shape), value in zip(caches, present, strict=True):
+        graph.output(name, value, graph.dtype, shape)
+    return graph
+
+
+def decode(graph, network, ids, positions, past, cross, masks):
+    """The decoder's output `[B, T, D]` for new tokens, and its new state.
+
+    Args:
+        graph: `Graph`.
+        network: `kformer.models.network.Network`.
+        ids: value `[B, T]`.
+        positions: value `[T]`.
+        past: list of values. Keys and values `[B, N, P, H]` of each layer, or its state `[B, D]`.
+        cross: list of values. Keys and values `[B, N, S, H]` of each layer.
+        masks: tuple of the causal mask (`None` for one new token, which attends to all before it),
+            and the two values of `kformer.export.onnx.blocks.padding`.
+    """
+    causal, keys_mask, attends = masks
+    layers = network.decoder_layers
     x = blocks.embed(graph, network.target_embedding, network.target_positions, ids, positions)
     factors = None
     if not network.is_recurrent:
@@ -108,17 +146,7 @@ def build_decoder_step(network, weights):
         x = blocks.residual(graph, layer, layer.cross_attention_norm, x, cross_attention)
         x = blocks.feed_forward(graph, layer, x)
     x = x if network.decoder.norm is None else blocks.layer_norm(graph, network.decoder.norm, x)
-    shape = ("batch", "target_length", network.target_embedding.vocabulary_size)
-    graph.output("logits", blocks.project_output(graph, network, x, ids), "float32", shape)
-    if network.is_recurrent:
-        for (name, shape), value in zip(states, present, strict=True):
-            graph.output(f"present_{name}", value, "float32", shape)
-        graph.output("present_length", end, "int64", ())
-        return graph
-    caches = _caches("present", layers, "past_length + target_length")
-    for (name, shape), value in zip(caches, present, strict=True):
-        graph.output(name, value, graph.dtype, shape)
-    return graph
+    return x, present
 
 
 def _caches(prefix, layers, length):

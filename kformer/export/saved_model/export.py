@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kformer.export.saved_model.names import check_signatures
 from kformer.export.saved_model.process import write_version
+from kformer.export.target_languages import target_choices
 from kformer.models import Ensemble
 from kformer.saving.run_directory import without_paths
 from kformer.translating.translator import Translator
@@ -119,7 +120,7 @@ def export_saved_model(
     check_signatures(signatures, dtype or translator.model.policy_name, translator.model, search)
     changes = options
     options = {"dtype": dtype, "single": single, "signatures": signatures}
-    choices = _target_choices(translator, search, changes)
+    choices = target_choices(translator, search, changes)
     # Another process computes the options by language itself.
     fields = {name: getattr(search, name) for name in (*changes, "n_best", "sampling")}
     return write_version(
@@ -145,38 +146,6 @@ def load_parts(folder):
     """Loads what `save_parts` saved."""
     runs = sorted(pathlib.Path(folder).iterdir())
     return Translator.load(runs if len(runs) > 1 else runs[0])
-
-
-def _target_choices(translator, search, changes):
-    """Returns the target languages of which each text may choose one.
-
-    Args:
-        translator: `kformer.Translator`.
-        search: `SearchOptions`. Those of its own language.
-        changes: dict. The options of a search that the export changes.
-
-    Returns:
-        Dict of code to a pair of `kformer.Tokenizer` and `SearchOptions`. The first is "", for the
-        translator's own language. Empty where there is no choice.
-    """
-    tokenizer, model = translator.tokenizer, translator.model
-    choices = {"": (tokenizer, search)}
-    for code in tokenizer.languages:
-        try:
-            other = translator.for_languages(target=code)
-        except ValueError:  # The model has it as its start token, or does not read it.
-            return {}
-        options = dataclasses.replace(other.search_options(changes), n_best=search.n_best)
-        choices[code] = other.tokenizer, options
-    forced = {options.prefix_ids for _, options in choices.values()}
-    # A search can force tokens by text unless it forbids them or has no columns for them.
-    forbidden = {*search.forbidden_ids, model.start_id, model.pad_id}
-    is_forbidden = any(forbidden.intersection(tokens) for tokens in forced)
-    if len(forced) > 1 and (search.shortlist or is_forbidden):
-        return {}
-    suffixes = {each.source_suffix for each, _ in choices.values()}
-    rows = {(each.source_prefix, options) for each, options in choices.values()}
-    return choices if len(suffixes) == 1 < len(rows) else {}
 
 
 def _build(translator, search, choices, dtype, single, names):

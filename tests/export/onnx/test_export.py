@@ -13,6 +13,7 @@ import pytest
 import kformer
 import kformer.export.onnx.export as onnx_export
 from kformer.export.onnx.runtime import OnnxModel
+import kformer.export.onnx.translator as exported_translator
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -253,31 +254,59 @@ def test_metadata_names_what_the_graphs_have(make_translator, tmp_path, tokenize
 
 
 @pytest.mark.any_backend
-def test_large_weights_lie_once_in_a_file_beside_the_graphs(
-    make_translator, tmp_path, batch, monkeypatch
-):
+def test_weights_lie_once_in_a_file_beside_the_graphs(make_translator, tmp_path):
     translator = make_translator(num_encoder_layers=1)
-    onnx_export.export_onnx(translator, tmp_path / "inline")
-    monkeypatch.setattr(onnx_export, "_INLINE_BYTES", 1000)
-    monkeypatch.setattr("kformer.export.onnx.graph._ALIGNMENT", 64)
-    check_equality(translator, tmp_path / "out", batch)
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        *("encoder.onnx", "decoder_step.onnx", "weights.bin", "kformer.json", "tokenizer")
-    }
-    weights = sum(4 * int(np.prod(weight.shape)) for weight in translator.model.trainable_weights)
-    assert (
-        weights
-        <= (tmp_path / "out" / "weights.bin").stat().st_size
-        < weights + 64 * len(translator.model.weights)
-    )
-    graphs = [
-        sum(
-            (tmp_path / name / f"{part}.onnx").stat().st_size
-            for part in ("encoder", "decoder_step")
+    weights = sum(int(np.prod(weight.shape)) for weight in translator.model.trainable_weights)
+    for dtype, size in (("float32", 4), ("float16", 2), ("int8", 1)):
+        folder = onnx_export.export_onnx(translator, tmp_path / dtype, dtype=dtype)
+        assert {file.name for file in folder.iterdir()} == {
+            *("encoder.onnx", "decoder_step.onnx", "search.onnx", "weights.bin"),
+            *("kformer.json", "tokenizer", "translator.py"),
+        }
+        padding = 64 * 2 * len(translator.model.weights)
+        small = 6000 if dtype == "int8" else 0  # scales and vectors
+        stored = (folder / "weights.bin").stat().st_size
+        assert size * weights <= stored < size * weights + padding + small
+
+
+TEXTS = ["It is half past four.", "", "at noon \ud800 \u2581 x", "a " * 900, "Meet me at 9:15."]
+SEARCHES = {
+    "beam": {"beam_size": 4, "length_penalty": 1.0},
+    "greedy": {"beam_size": 1},
+    "early": {"beam_size": 2, "early_stopping": True, "max_text_bytes": 12},
+    "constrained": {
+        **{"beam_size": 3, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "min_length": 9},
+        **{"forbidden_ids": (70, 81), "prefix_ids": (50, 60)},
+    },
+    "shortlist": {"beam_size": 2, "shortlist": range(3, 300, 2), "no_repeat_ngram_size": 1},
+    "shrink": {"beam_size": 3, "mode": "huggingface", "early_stopping": "shrink"},
+    "never": {
+        **{"beam_size": 2, "mode": "huggingface", "early_stopping": "never", "renormalize": True},
+        **{"forced_end": False, "max_length": 12, "repetition_penalty": 2.0},
+    },
+    "any": {"beam_size": 1, "mode": "huggingface", "forced_end": False, "max_length": 9},
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_search_returns_what_the_translator_returns(tmp_path, name):
+    options = {**SEARCHES[name]}
+    if "shortlist" in options:
+        options["shortlist"] = tuple(options["shortlist"])
+    translator = kformer.Translator.load(FROZEN_RUN)
+    folder = onnx_export.export_onnx(translator, tmp_path / "out", **options)
+    exported = exported_translator.Translator(folder)
+    n_best = options["beam_size"]
+    results = exported(TEXTS, hypotheses=n_best)
+    expected = translator.translate(TEXTS, n_best=n_best, **options)
+    for result, theirs in zip(results, expected, strict=True):
+        assert result["truncated"] == theirs.truncated
+        hypotheses = result["hypotheses"] if n_best > 1 else [result]
+        assert [each["translation"] for each in hypotheses] == [h.text for h in theirs.hypotheses]
+        np.testing.assert_allclose(
+            [each["score"] for each in hypotheses], [h.score for h in theirs.hypotheses], atol=1e-4
         )
-        for name in ("inline", "out")
-    ]
-    assert graphs[0] - graphs[1] > weights / 2
 
 
 @pytest.mark.any_backend
@@ -305,7 +334,7 @@ def test_refusals_leave_everything_as_it_was(make_translator, tmp_path, monkeypa
     with pytest.raises(ValueError, match="taken exists already"):
         onnx_export.export_onnx(translator, taken)
     with pytest.raises(ValueError, match="float32, float16"):
-        onnx_export.export_onnx(translator, tmp_path / "out", dtype="int8")
+        onnx_export.export_onnx(translator, tmp_path / "out", dtype="bfloat16")
     large = make_translator()
     weight = large.model.trainable_weights[3]
     weight.assign(np.full(weight.shape, 1e5, "float32"))
