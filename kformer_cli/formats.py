@@ -81,6 +81,10 @@ def export(
         "with terms or the beginning of each translation, and alignment.",
         metavar="NAMES",
     ),
+    runtime: pathlib.Path | None = option(
+        "web: the folder of npm's package onnxruntime-web. Default: npm fetches it.",
+        metavar="FOLDER",
+    ),
     **options,
 ):
     """Export a run, by default as a TensorFlow SavedModel: tokenizer, model and search in one
@@ -97,9 +101,8 @@ def export(
     names = None
     if signatures is not None:
         names = [name.strip() for name in signatures.split(",") if name.strip()]
-    entry = _check_export(
-        run, format, dtype, search, {"single": single, "signatures": names}, options
-    )
+    settings = {"single": single, "signatures": names, "runtime": runtime}
+    entry = _check_export(run, format, dtype, search, settings, options)
     with quiet_imports():
         from kformer.export.serving_config import write_serving_config
         from kformer.translating import streaming
@@ -110,7 +113,7 @@ def export(
         run, **set_options(options, [*LANGUAGES, "ensemble"])
     )
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
-    settings = {"beam_size": beam_size, "single": single or None, "signatures": names}
+    settings |= {"beam_size": beam_size, "single": single or None}
     search |= set_options(settings, settings)
     if dtype is not None:
         search["dtype"] = dtype
@@ -132,7 +135,7 @@ def _check_export(run, format, dtype, search, graph, options):
         run: path.
         format, dtype: str; the dtype may be `None`.
         search: dict of the options of the search that are set.
-        graph: dict of the options of the format saved_model alone, and their values.
+        graph: dict of the options of one format alone, and their values.
         options: dict of the command's options.
 
     Returns:
@@ -150,8 +153,8 @@ def _check_export(run, format, dtype, search, graph, options):
         f"The format {format} holds no search options: give them to {format}.",
     )
     refuse(
-        "max_text_bytes" in search and not is_saved_model,
-        f"--max-text-bytes is for a SavedModel; the format {format} does not tokenize.",
+        "max_text_bytes" in search and format not in ("saved_model", "onnx", "web"),
+        f"--max-text-bytes is not for the format {format}, which does not tokenize.",
     )
     refuse(
         options["serving_config"] and not is_saved_model,
@@ -163,6 +166,10 @@ def _check_export(run, format, dtype, search, graph, options):
         and "n_best" not in graph["signatures"],
         "--n-best is about the signature n_best, which --signatures leaves out: name it, too, or "
         "leave --n-best out.",
+    )
+    refuse(
+        graph["runtime"] is not None and "runtime" not in entry.options,
+        f"--runtime is for a browser; the format {format} has none.",
     )
     for name, value in graph.items():
         refuse(

@@ -77,6 +77,16 @@ FORMATS = {
             extra="onnx",
         ),
         ExportFormat(
+            "web",
+            "a page that translates in a browser",
+            "kformer.export.web",
+            "export_web",
+            dtypes=("float32", "float16", "int8"),
+            default_dtype="float32",
+            options=("runtime",),
+            extra="onnx",
+        ),
+        ExportFormat(
             "marian",
             "Marian and the engine of Firefox",
             "kformer.export.marian",

@@ -189,13 +189,27 @@ def _search_metadata(translator, search, changes, folder):
         }
         for code, (own, options) in choices.items()
     }
+    bound = byte_bound(model.max_length, search.max_text_bytes)
+    return {"languages": languages, "text": describe_text(tokenizer, bound, folder)}
+
+
+def describe_text(tokenizer, max_bytes, folder):
+    """How texts become ids and back, for programs without kformer.
+
+    Args:
+        tokenizer: `kformer.Tokenizer`.
+        max_bytes: int. The bytes of a text that are read.
+        folder: `pathlib.Path`. The folder that it was saved to.
+
+    Returns:
+        Dict of JSON values; `None` where texts are split by OpenNMT's tokenizer.
+    """
     sides = {side: tokenizer.vocabulary(side) for side in ("source", "target")}
     if any(side.splitter is not None for side in sides.values()):
-        return {"languages": languages}
-    config = read_json(folder / CONFIG_NAME)
-    rule = sides["source"].normalization
-    described = {
-        "max_bytes": byte_bound(model.max_length, search.max_text_bytes),
+        return None
+    config, rule = read_json(folder / CONFIG_NAME), sides["source"].normalization
+    return {
+        "max_bytes": max_bytes,
         "unknown_id": tokenizer.unknown_id,
         "has_tags": bool(tokenizer.language_tags),
         "only_known_tags": tokenizer.language_tags == "known",
@@ -207,7 +221,6 @@ def _search_metadata(translator, search, changes, folder):
             name: _describe_side(vocabulary, config[name]) for name, vocabulary in sides.items()
         },
     }
-    return {"languages": languages, "text": described}
 
 
 def _describe_side(vocabulary, config):

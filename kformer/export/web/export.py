@@ -1,0 +1,146 @@
+"""The web format: the ONNX files of a model with a page and a library in JavaScript."""
+
+import base64
+import hashlib
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import tempfile
+
+from kformer.decoding.searcher import check_options
+from kformer.export.checks import check_export
+from kformer.export.onnx.export import check_model, export_onnx
+from kformer.utils.files import new_folder
+from kformer_options.names import named
+
+_RUNTIME = "onnxruntime-web"
+_VERSION = "1.30.0"
+# The npm registry's digest of that release.
+_DIGEST = "q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
+_RUNTIME_FILES = (
+    "ort.wasm.min.mjs",
+    "ort-wasm-simd-threaded.mjs",
+    "ort-wasm-simd-threaded.wasm",
+)
+_FILES = pathlib.Path(__file__).with_name("files")
+_LICENSE = """\
+MIT License
+
+Copyright (c) Microsoft Corporation
+
+Permission is hereby granted, free of charge, to any person obtaining a copy
+of this software and associated documentation files (the "Software"), to deal
+in the Software without restriction, including without limitation the rights
+to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+"""
+
+
+def export_web(translator, path, *, dtype="float32", runtime=None, **options):
+    """Writes a translator as a folder of static files that translates in a browser.
+
+    - `index.html`, `app.mjs`, `worker.mjs`, `style.css`: a page;
+    - `kformer/`: the library in JavaScript, for pages of your own;
+    - `model/`: what `kformer.export.onnx.export_onnx` writes;
+    - `ort/`: the runtime, onnxruntime-web.
+
+    Any server of static files will do, in any folder. Nothing is asked of another host.
+
+    Args:
+        translator: `kformer.Translator`.
+        path: path. The folder to make.
+        dtype: str, default "float32". How weights are stored: "float32", "float16" or "int8". The
+            browser computes in float32.
+        runtime: path, default `None`. The folder of npm's package onnxruntime-web; `None` to fetch
+            the package by `npm pack` and check its digest.
+        **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
+
+    Returns:
+        `pathlib.Path` of the folder.
+
+    Raises:
+        ValueError: the path exists, the model, tokenizer or an option cannot be exported, or the
+            runtime is not there.
+        ImportError: `onnx` is not installed.
+
+    Example:
+
+    ```python
+    from kformer.export.web import export_web
+
+    translator = kformer.Translator.load("runs/en-de")
+    export_web(translator, "web/en-de", runtime="node_modules/onnxruntime-web")
+    # PosixPath('web/en-de')
+    ```
+    """
+    path = check_export(path, "web", dtype)
+    search = translator.search_options(options)
+    if search.sampling:
+        raise ValueError(
+            "The format web does not sample, since JavaScript has no such random numbers: export "
+            "without sampling."
+        )
+    for side in ("source", "target"):
+        if translator.tokenizer.vocabulary(side).splitter is not None:
+            raise ValueError(
+                "The format web cannot split texts as OpenNMT's tokenizer does: import the model "
+                f"with {named('pretokenized')}, so that texts are tokens with spaces between them."
+            )
+    check_model(translator.model)
+    check_options(translator.model, search)
+    with new_folder(path) as folder:
+        shutil.copytree(_FILES, folder, dirs_exist_ok=True)
+        _write_runtime(runtime, folder / "ort")
+        export_onnx(translator, folder / "model", dtype=dtype, **options)
+    return path
+
+
+def _write_runtime(runtime, folder):
+    """Writes the files of onnxruntime-web with their licence."""
+    with tempfile.TemporaryDirectory() as scratch:
+        source = pathlib.Path(_fetch(scratch) if runtime is None else runtime) / "dist"
+        for name in _RUNTIME_FILES:
+            if not (source / name).is_file():
+                raise ValueError(
+                    f"There is no {source / name}: {named('runtime')} takes the folder of npm's "
+                    f"package {_RUNTIME}, version {_VERSION}."
+                )
+        folder.mkdir()
+        for name in _RUNTIME_FILES:
+            shutil.copyfile(source / name, folder / name)
+    (folder / "LICENSE").write_text(_LICENSE, encoding="utf-8")
+
+
+def _fetch(scratch):
+    """Fetches the runtime by npm into a folder; returns that of the package."""
+    npm = shutil.which("npm")
+    remedy = f"give the folder of npm's package {_RUNTIME} as {named('runtime')}"
+    if npm is None:
+        raise ValueError(
+            f"The runtime of the browser is fetched by npm, which is missing: {remedy}."
+        )
+    command = [npm, "pack", f"{_RUNTIME}@{_VERSION}", "--silent", "--pack-destination", scratch]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        message = (result.stderr.strip() or "no message").splitlines()[-1]
+        raise ValueError(f"npm cannot fetch {_RUNTIME} {_VERSION} ({message}): {remedy}.")
+    archive = pathlib.Path(scratch) / f"{_RUNTIME}-{_VERSION}.tgz"
+    digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if digest != _DIGEST:
+        raise ValueError(f"npm's {archive.name} has another digest than that release: {remedy}.")
+    with tarfile.open(archive) as file:
+        file.extractall(scratch, filter="data")
+    return pathlib.Path(scratch) / "package"

@@ -1,0 +1,142 @@
+/**
+ * Translates in a browser, or in Node, with the folder `model/` that `kformer export` wrote.
+ *
+ *     import { Translator } from "./kformer/translator.mjs";
+ *     const translator = await Translator.load("model/");
+ *     const [{ translation }] = await translator.translate(["half past four"]);
+ */
+
+import { Vocabulary } from "./vocabulary.mjs";
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+
+/**
+ * @typedef {object} Hypothesis
+ * @property {string} translation
+ * @property {number} score the sum of the log-probabilities of its tokens
+ *
+ * @typedef {object} Result
+ * @property {string} translation
+ * @property {number} score
+ * @property {boolean} truncated whether the text was longer than the model reads
+ * @property {Hypothesis[]} [hypotheses] if more than one was asked for, best first
+ */
+
+export class Translator {
+  /**
+   * @param {string | URL} folder the address of `model/`, relative to the page
+   * @param {object} [options]
+   * @param {object} [options.runtime] the module onnxruntime-web; by default that in `ort/`
+   * @param {(name: string) => Promise<Uint8Array>} [options.read] reads a file of the folder
+   * @returns {Promise<Translator>}
+   */
+  static async load(folder, { runtime, read } = {}) {
+    if (!read) {
+      const base = new URL(folder, globalThis.document?.baseURI ?? globalThis.location.href);
+      read = async (name) => {
+        const answer = await fetch(new URL(name, base));
+        if (!answer.ok) throw new Error(`${answer.url} cannot be read (${answer.status}).`);
+        return new Uint8Array(await answer.arrayBuffer());
+      };
+    }
+    const json = async (name) => JSON.parse(decoder.decode(await read(name)));
+    const loading = [read("search.onnx"), read("weights.bin")];
+    const metadata = await json("kformer.json");
+    const vocabularies = {};
+    for (const [name, side] of Object.entries(metadata.text.sides)) {
+      const pieces = side.pieces ? await json(`tokenizer/${side.pieces}`) : null;
+      const model = await read(`tokenizer/${side.model}`);
+      vocabularies[name] = new Vocabulary(metadata.text, name, model, pieces);
+    }
+    const ort = runtime ?? (await import("../ort/ort.wasm.min.mjs"));
+    if (!runtime) ort.env.wasm.numThreads = 1;
+    const [graph, weights] = await Promise.all(loading);
+    const externalData = [{ path: "weights.bin", data: weights }];
+    const session = await ort.InferenceSession.create(graph, { externalData });
+    return new Translator(metadata, vocabularies, session, ort);
+  }
+
+  /** Use `Translator.load`. */
+  constructor(metadata, vocabularies, session, ort) {
+    Object.assign(this, { metadata, vocabularies, session, ort });
+    /** The codes of the target languages; empty for a model of one direction. */
+    this.languages = Object.keys(metadata.languages).filter(Boolean);
+  }
+
+  /**
+   * @param {string[]} texts
+   * @param {object} [options]
+   * @param {string} [options.targetLanguage] one of `languages`
+   * @param {number} [options.hypotheses] how many translations of each text, at most the beam's width
+   * @returns {Promise<Result[]>}
+   */
+  async translate(texts, { targetLanguage = "", hypotheses = 1 } = {}) {
+    const { search, languages } = this.metadata, language = languages[targetLanguage];
+    if (!language) {
+      const codes = this.languages.join(", ") || "none: leave it out";
+      throw new RangeError(`The language "${targetLanguage}" is unknown; there are ${codes}.`);
+    }
+    if (!(hypotheses >= 1 && hypotheses <= search.beam_size)) {
+      throw new RangeError(
+        `hypotheses is ${hypotheses}, but must be between 1 and ${search.beam_size}, the width of the beam.`,
+      );
+    }
+    const results = [];
+    for (const text of texts) results.push(await this.#translateOne(text, language, hypotheses));
+    return results;
+  }
+
+  async #translateOne(text, language, count) {
+    const { ids, truncated } = this.sourceIds(text, language);
+    let found = Array.from({ length: count }, () => ({ translation: "", score: 0 }));
+    if (ids.length) {
+      const most = this.metadata.search.max_length;
+      const relative = Math.floor(ids.length * Math.min(language.length_ratio, most)) + language.length_offset;
+      const limit = Math.min(Math.max(relative, language.least_limit), most);
+      const { Tensor } = this.ort;
+      const integers = (values, shape) => new Tensor("int64", BigInt64Array.from(values.map(BigInt)), shape);
+      const output = await this.session.run({
+        source_ids: integers(ids, [1, ids.length]),
+        limits: integers([limit], [1]),
+        prefix: integers(language.prefix_ids, [language.prefix_ids.length]),
+        length_penalty: new Tensor("float32", Float32Array.of(language.length_penalty), []),
+        n_best: integers([count], []),
+      });
+      const tokens = Array.from(output.ids.data, Number), size = output.ids.dims[2];
+      found = found.map((_, i) => ({
+        translation: this.vocabularies.target.decode(tokens.slice(i * size, (i + 1) * size)),
+        score: output.scores.data[i],
+      }));
+      for (const tensor of Object.values(output)) tensor.dispose();
+    }
+    const result = { ...found[0], truncated };
+    return count > 1 ? { ...result, hypotheses: found } : result;
+  }
+
+  /**
+   * The ids that the model reads; none for an empty text.
+   * @returns {{ids: number[], truncated: boolean}}
+   */
+  sourceIds(text, language = this.metadata.languages[""]) {
+    const rules = this.metadata.text;
+    // A lone surrogate counts as its three bytes, each of which is invalid.
+    let bytes = encoder.encode(text.replace(/\p{Surrogate}/gu, "\ufffd\ufffd\ufffd"));
+    let end = Math.min(rules.max_bytes, bytes.length), truncated = end < bytes.length;
+    while (truncated && (bytes[end] & 0xc0) === 0x80) end--;
+    text = decoder.decode(bytes.subarray(0, end));
+    let prefix = language.source_prefix;
+    const suffix = language.source_suffix, tag = rules.has_tags ? /^>>.*?<</s.exec(text)?.[0] : undefined;
+    let least = prefix.length + suffix.length;
+    if (tag !== undefined && (tag in rules.tags || !rules.only_known_tags)) {
+      if (!prefix.length && tag in rules.tags) least++;
+      prefix = [rules.tags[tag] ?? rules.unknown_id];
+      text = text.slice(tag.length);
+    }
+    const ids = [...prefix, ...this.vocabularies.source.encode(text), ...suffix];
+    const most = this.metadata.max_length;
+    if (ids.length <= least) return { ids: [], truncated };
+    if (ids.length <= most) return { ids, truncated };
+    return { ids: [...ids.slice(0, most - suffix.length), ...suffix], truncated: true };
+  }
+}

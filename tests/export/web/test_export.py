@@ -1,0 +1,132 @@
+"""The folder for a browser: what it holds, and what its JavaScript returns in Node."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import kformer
+from kformer.export.onnx.export import describe_text
+from kformer.export.web import export as web_export
+from kformer.export.web import export_web
+from kformer.text.text_bound import source_rows
+from tests.text_samples import tricky_texts
+
+pytest.importorskip("onnx")
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+FROZEN_RUN = ROOT / "tests" / "frozen_run"
+FILES = ROOT / "kformer" / "export" / "web" / "files"
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+
+IDS = """
+import fs from "node:fs";
+const [library, path] = process.argv.slice(2);
+const { Translator } = await import(library + "/translator.mjs");
+const { Vocabulary } = await import(library + "/vocabulary.mjs");
+const read = (name) => new Uint8Array(fs.readFileSync(name));
+const { texts, cases } = JSON.parse(fs.readFileSync(path));
+const results = cases.map(({ text, folder, language, ids }) => {
+  const sides = Object.entries(text.sides).map(([name, side]) => {
+    const pieces = side.pieces && JSON.parse(fs.readFileSync(`${folder}/${side.pieces}`));
+    return [name, new Vocabulary(text, name, read(`${folder}/${side.model}`), pieces)];
+  });
+  const metadata = { text, languages: { "": language }, max_length: 40 };
+  const translator = new Translator(metadata, Object.fromEntries(sides));
+  const rows = texts.map((each) => translator.sourceIds(each));
+  return [rows, ids.map((row) => translator.vocabularies.target.decode(row))];
+});
+console.log(JSON.stringify(results));
+"""
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    """The folder of a package onnxruntime-web, with files of its names alone."""
+    folder = tmp_path / "runtime"
+    (folder / "dist").mkdir(parents=True)
+    for name in web_export._RUNTIME_FILES:
+        (folder / "dist" / name).write_text(name)
+    return folder
+
+
+def tokenizers():
+    texts = [pair.source for pair in kformer.examples.generate_pairs(400, seed=1)]
+    train = kformer.Tokenizer.train
+    yield kformer.Tokenizer.load(FROZEN_RUN / "tokenizer")
+    yield train(texts=texts, vocabulary_size=340, model_type="unigram", languages=["de", "fr"])
+    yield train(texts=texts, vocabulary_size=90, normalization="identity", byte_fallback=False)
+    model = train(
+        texts=texts, vocabulary_size=90, byte_fallback=False, model_type="unigram"
+    ).sentencepiece_model()
+    added = {"raw": ["half"], "normalized": ["at"], "lstrip": ["half"], "rstrip": ["at"]}
+    own = kformer.Tokenizer.from_sentencepiece(model)
+    pieces = [own.id_to_token(i) for i in range(own.vocabulary_size)]
+    yield kformer.Tokenizer.from_sentencepiece(
+        model,
+        vocabulary=[*pieces, "half", "at", "é"],
+        **{"pad_id": 0, "unknown_id": 1, "start_id": 2, "end_id": 3},
+        added_words={**added, "keeps_spaces": True},
+    )
+
+
+@needs_node
+@pytest.mark.any_backend
+def test_ids_and_texts_equal_the_tokenizers(tmp_path):
+    texts = tricky_texts(150, bad_bytes=False) + [" half  past at é", ">>fr<< one", ">>x<< 1", ""]
+    texts = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
+    texts += ["lone \ud800 sign", "noon " * 60, "\ufeffé\u0301" * 70]
+    cases, expected = [], []
+    for number, tokenizer in enumerate(tokenizers()):
+        folder = tmp_path / str(number)
+        tokenizer.save(folder)
+        ids = [list(range(i, tokenizer.target_vocabulary_size + 2, 7)) for i in range(7)]
+        language = {
+            "source_prefix": tokenizer.source_prefix,
+            "source_suffix": tokenizer.source_suffix,
+        }
+        text = describe_text(tokenizer, 200, folder)
+        cases.append({"text": text, "folder": str(folder), "language": language, "ids": ids})
+        rows, truncated = source_rows(tokenizer, texts, 40, 200)
+        rows = [{"ids": ids, "truncated": cut} for ids, cut in zip(rows, truncated, strict=True)]
+        expected.append([rows, tokenizer.detokenize(ids)])
+    (tmp_path / "ids.mjs").write_text(IDS)
+    (tmp_path / "cases.json").write_text(json.dumps({"texts": texts, "cases": cases}))
+    command = ["node", tmp_path / "ids.mjs", FILES / "kformer", tmp_path / "cases.json"]
+    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    assert not result.stderr
+    assert json.loads(result.stdout) == expected
+
+
+@pytest.mark.any_backend
+def test_the_folder_has_all_that_it_needs(tmp_path, runtime):
+    translator = kformer.Translator.load(FROZEN_RUN)
+    folder = export_web(translator, tmp_path / "web", runtime=runtime, dtype="int8")
+    assert {path.name for path in (folder / "ort").iterdir()} == {
+        *web_export._RUNTIME_FILES,
+        "LICENSE",
+    }
+    for name in ("index.html", *(f"{stem}.mjs" for stem in ("app", "worker"))):
+        text = (folder / name).read_text(encoding="utf-8")
+        assert "http:" not in text and "https:" not in text
+        for link in re.findall(r'(?:src|href|from|URL\()[=( ]*"([^"]+)"', text):
+            assert link.startswith("data:") or (folder / link).exists(), link
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in page and "unsafe-inline" not in page
+    assert (folder / "model" / "search.onnx").is_file()
+
+
+@pytest.mark.any_backend
+def test_refusals(tmp_path, runtime, monkeypatch):
+    translator = kformer.Translator.load(FROZEN_RUN)
+    with pytest.raises(ValueError, match="does not sample"):
+        export_web(translator, tmp_path / "web", runtime=runtime, sampling=True)
+    with pytest.raises(ValueError, match="onnxruntime-web, version"):
+        export_web(translator, tmp_path / "web", runtime=tmp_path / "nothing")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ValueError, match="npm, which is missing: give the folder"):
+        export_web(translator, tmp_path / "web")
+    assert not (tmp_path / "web").exists()
