@@ -12,8 +12,8 @@ import pytest
 
 import kformer
 import kformer.export.onnx.export as onnx_export
-from kformer.export.onnx.runtime import OnnxModel
 import kformer.export.onnx.translator as exported_translator
+from kformer.export.onnx.runtime import OnnxModel
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
