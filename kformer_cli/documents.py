@@ -40,7 +40,8 @@ def check_documents(options, input, n_best, scores):
     )
     refuse(
         pair is not None and not _PAIR.fullmatch(pair),
-        f"--language-pair must be two codes, such as de-en, but {pair!r} was given.",
+        f"--language-pair must be two codes, such as de-en or pt_BR-en, but {pair!r} was given. "
+        "Within a code write _, not -.",
     )
     language = options["target_language"]
     refuse(

@@ -6,10 +6,10 @@ from kformer.documents.gettext_catalogue import Catalogue
 from kformer.documents.html_pages import HTML
 from kformer.documents.markdown import Markdown
 from kformer.documents.plain_text import Lines, PlainText
-from kformer.documents.subtitles import Subtitles
+from kformer.documents.subtitles import Subtitles, WebVTT
 from kformer.utils.checks import check_choice
 
-_FORMATS = (PlainText, HTML, Markdown, Subtitles, Catalogue, Lines)
+_FORMATS = (PlainText, HTML, Markdown, Subtitles, WebVTT, Catalogue, Lines)
 FORMATS = tuple(format.name for format in _FORMATS)
 
 

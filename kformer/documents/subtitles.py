@@ -1,5 +1,7 @@
-"""SubRip subtitles (SRT): numbers and times stay as they are."""
+"""Subtitles (SRT and WebVTT): numbers and times stay as they are."""
 
+import functools
+import html
 import re
 
 from kformer.documents.format import BREAK, Edit, Format, Mark, Segment, Tag, Text
@@ -7,7 +9,8 @@ from kformer.documents.plain_text import reads_on
 from kformer.documents.sentences import language_tag
 from kformer.documents.words import has_letters, split, trimmed
 
-_TIME = r"\d{1,4}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?"
+# WebVTT may leave the hours out.
+_TIME = r"(?:\d{1,4}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?|\d{1,2}:\d{2}\.\d{3})"
 _HEAD = re.compile(
     rf"^[ \t]*(?:\d+[ \t]*(?:\r\n|\r|\n)[ \t]*)?{_TIME}[ \t]*-->[ \t]*{_TIME}"
     r"[^\r\n]*(?:\r\n|\r|\n|$)",
@@ -18,7 +21,9 @@ _LANGUAGE = re.compile(
     r"(?P<name>Language:[ \t]*)[^\r\n]*)"
 )
 _LINE = re.compile(r"[^\r\n]+")
-_TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:\s[^<>\r\n]*)?>|\{\\[^{}\r\n]*\}")
+_BLANK = re.compile(r"(?:\r\n|\r|\n)[ \t]*(?:\r\n|\r|\n)")
+# The second kind is a time in a subtitle of WebVTT.
+_TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:[\s.][^<>\r\n]*)?>|<[\d:.]+>|\{\\[^{}\r\n]*\}")
 _ENDS = '.!?…:"”»。！？♪'
 _SPEAKER = re.compile(r"(?:[-–—]\s*|[A-Z][A-Z .]{1,20}:\s+)")
 
@@ -34,12 +39,16 @@ class Subtitles(Format):
     endings = (".srt",)
     # SRT has no escapes: what looks like a tag in a translation is left out.
     escapes = (str, lambda text: _TAG.sub("", text).replace("-->", "→"))
+    unescaped = staticmethod(str)
+    ends_at_blank_line = False
 
     def segments(self, text):
         starts = [match.span() for match in _HEAD.finditer(text)]
         stops = [start for start, _ in starts[1:]] + [len(text)]
         pending = []
         for (_, begin), stop in zip(starts, stops, strict=False):
+            if self.ends_at_blank_line and (blank := _BLANK.search(text, begin - 1, stop)):
+                stop = blank.start() + 1
             for match in _LINE.finditer(text, begin, stop):
                 start, end = trimmed(text, *match.span())
                 speaker = _SPEAKER.match(text, start, end)
@@ -52,11 +61,11 @@ class Subtitles(Format):
                     # Lines of subtitles are short: one that does not end a sentence goes on.
                     goes_on = reads_on(before, line) or before.rstrip()[-1:] not in _ENDS
                     if speaker or not goes_on:
-                        yield _segment(text, pending)
+                        yield _segment(text, pending, self.unescaped)
                         pending = []
                 pending.append((start, end))
         if pending:
-            yield _segment(text, pending)
+            yield _segment(text, pending, self.unescaped)
 
     def language_edits(self, text, source, target):
         match = _LANGUAGE.match(text)
@@ -70,6 +79,16 @@ class Subtitles(Format):
         return _shape(source) == _shape(target)
 
 
+class WebVTT(Subtitles):
+    """WebVTT files: notes, styles, regions, and the names and settings of subtitles stay."""
+
+    name = "vtt"
+    endings = (".vtt",)
+    escapes = (functools.partial(html.escape, quote=False),)
+    unescaped = staticmethod(html.unescape)
+    ends_at_blank_line = True
+
+
 def _shape(text):
     blanks = len(re.findall(r"(?:\r\n|\r|\n)[ \t]*(?=[\r\n])", text))
     heads = [match[0] for match in _HEAD.finditer(text)]
@@ -78,7 +97,7 @@ def _shape(text):
     return heads, blanks, tags, len(lines)
 
 
-def _segment(text, slices):
+def _segment(text, slices, unescaped):
     """Returns the segment of slices of lines, and of what stands between them."""
     pieces, position = [], None
     for start, end in slices:
@@ -86,7 +105,7 @@ def _segment(text, slices):
             pieces.append(Mark(text[position:start], BREAK))
         for piece in split(_TAG, text, start, end):
             if isinstance(piece, str):
-                pieces.append(Text(piece))
+                pieces.append(Text(unescaped(piece)))
             elif piece[1]:
                 pieces.append(Tag(piece[0], piece[1].lower(), not piece[0].startswith("</")))
             else:

@@ -48,8 +48,8 @@ def translate_document(
     Args:
         translator: `kformer.Translator` or `kformer.export.SavedModelTranslator`.
         text: str, or bytes as they stand in a file.
-        format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"` or `"po"`; or
-            `"lines"`, text with something of its own in each line.
+        format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"vtt"` or
+            `"po"`; or `"lines"`, text with something of its own in each line.
         glossary: `Glossary`, default `None`. How terms are translated.
         source_language: str, default `None`. The code of the document's language, such as "de", for
             the ends of its sentences; `None` for that of the translator if it has several, else for

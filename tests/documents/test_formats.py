@@ -254,6 +254,40 @@ def test_a_sentence_over_two_subtitles():
     assert "I am here again." in fake.asked
 
 
+VTT = """WEBVTT - a title
+Language: en
+
+STYLE
+::cue { color: red }
+
+first one
+00:01.000 --> 00:02.500 line:0 align:start
+<v Ann>salt &amp; <c.red>pepper</c>
+<00:01.500>go on
+
+NOTE
+not me
+
+01:00:03.000 --> 01:00:04.000
+further on.
+
+second one
+00:05.000 --> 00:06.000
+[sound]
+the end
+"""
+
+
+def test_webvtt():
+    found = translated(VTT, "vtt", target_language="de")
+    expected = VTT.replace("Language: en", "Language: de")
+    for text in ("salt", "pepper", "go on", "further on", "[sound]", "the end"):
+        expected = expected.replace(text, text.upper())
+    assert found == expected
+    found = translated(VTT, "vtt", lambda text: f"{text} < 1 & 2")
+    assert "[sound]" in found and "< 1" not in found.replace("&lt; 1", "") and "&amp; 2" in found
+
+
 PO = """msgid ""
 msgstr ""
 "Language: \\n"
@@ -405,5 +439,24 @@ def test_terms_within_tags():
 
 
 def test_the_format_of_a_file():
-    names = {"a.HTML": "html", "b.md": "markdown", "c.srt": "srt", "d.pot": "po", "README": "text"}
+    names = {
+        "a.HTML": "html",
+        "b.md": "markdown",
+        "c.srt": "srt",
+        "e.vtt": "vtt",
+        "d.pot": "po",
+        "README": "text",
+    }
     assert {name: format_of(name) for name in names} == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    "%m %*d %.*s %'d %I64d %@ %1$@ %1% %<name>s %n %L1 %-5d %%|{n, number}|%H:%M|{d, date, short}|"
+    "%5.2f%% %(name)s {0} {name!r:>5} %1$s %1".split("|"),
+)
+def test_placeholders(text):
+    fake = Fake(str.upper)
+    source = " and ".join(f"set {each}" for each in ([text] if "," in text else text.split()))
+    translate_document(fake, source)
+    assert not any(sign in asked for asked in fake.asked for sign in "%{"), fake.asked
