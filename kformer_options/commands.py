@@ -32,7 +32,7 @@ class CommandOptions:
         group="Documents",
     )
     format: str | None = option(
-        "With --document: text, html, markdown, srt or po.",
+        "With --document: text, html, markdown, srt, vtt or po.",
         settled="by the ending of the file's name, else text",
         metavar="NAME",
     )
