@@ -6,6 +6,7 @@ import shutil
 import zipfile
 
 import kformer
+from kformer.export.web.export import RUNTIME_FILES
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FROZEN = ROOT / "tests" / "frozen_run"
@@ -59,6 +60,15 @@ def _add_opus(folder):
             archive.write(fixture / name, name)
 
 
+def add_browser_runtime(folder):
+    """The package onnxruntime-web, with files of its names alone; returns its folder."""
+    package = folder / "node_modules" / "onnxruntime-web"
+    (package / "dist").mkdir(parents=True)
+    for name in RUNTIME_FILES:
+        (package / "dist" / name).write_text(name)
+    return package
+
+
 def _add_word_vectors(folder):
     lines = (f"{word} {' '.join(['0.5'] * 100)}\n" for word in ("the", "dog", "half", "past"))
     (folder / "glove.6B.100d.txt").write_text("".join(lines), encoding="utf-8")
@@ -70,4 +80,5 @@ _ON_MENTION = {
     r"\"opus-mt-en-de\"": _add_published,
     r"\"opus-2020-02-26.zip\"": _add_opus,
     r"glove": _add_word_vectors,
+    r"node_modules/onnxruntime-web": add_browser_runtime,
 }

@@ -49,9 +49,9 @@ def test_the_bound_of_a_text_is_an_option(environment, tmp_path, capfd):
     assert "1 source line was longer" in capfd.readouterr().err
     expected = kformer.Translator.load(FROZEN)(["half past", "seven"])
     assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == expected
-    export = ["export", FROZEN, "--output", tmp_path / "x", "--format", "onnx"]
+    export = ["export", FROZEN, "--output", tmp_path / "x", "--format", "hf"]
     assert main([*map(str, (*export, "--max-text-bytes", 9))]) == 2
-    assert "--max-text-bytes is for a SavedModel" in " ".join(capfd.readouterr().err.split())
+    assert "--max-text-bytes is not for the format" in " ".join(capfd.readouterr().err.split())
 
 
 class Cutter:

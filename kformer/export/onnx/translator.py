@@ -18,14 +18,6 @@ class Translator:
 
     Args:
         folder: path, default that of this file. The exported folder.
-
-    Example:
-
-    ```python
-    translator = Translator("onnx/en-de")
-    translator(["half past four"])
-    # [{"translation": ..., "score": ..., "truncated": False}]
-    ```
     """
 
     def __init__(self, folder=None):

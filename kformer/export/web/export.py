@@ -18,7 +18,7 @@ _RUNTIME = "onnxruntime-web"
 _VERSION = "1.30.0"
 # The npm registry's digest of that release.
 _DIGEST = "q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
-_RUNTIME_FILES = (
+RUNTIME_FILES = (
     "ort.wasm.min.mjs",
     "ort-wasm-simd-threaded.mjs",
     "ort-wasm-simd-threaded.wasm",
@@ -112,14 +112,14 @@ def _write_runtime(runtime, folder):
     """Writes the files of onnxruntime-web with their licence."""
     with tempfile.TemporaryDirectory() as scratch:
         source = pathlib.Path(_fetch(scratch) if runtime is None else runtime) / "dist"
-        for name in _RUNTIME_FILES:
+        for name in RUNTIME_FILES:
             if not (source / name).is_file():
                 raise ValueError(
                     f"There is no {source / name}: {named('runtime')} takes the folder of npm's "
                     f"package {_RUNTIME}, version {_VERSION}."
                 )
         folder.mkdir()
-        for name in _RUNTIME_FILES:
+        for name in RUNTIME_FILES:
             shutil.copyfile(source / name, folder / name)
     (folder / "LICENSE").write_text(_LICENSE, encoding="utf-8")
 

@@ -13,6 +13,7 @@ from kformer.export.onnx.export import describe_text
 from kformer.export.web import export as web_export
 from kformer.export.web import export_web
 from kformer.text.text_bound import source_rows
+from tests.prepared import add_browser_runtime
 from tests.text_samples import tricky_texts
 
 pytest.importorskip("onnx")
@@ -45,12 +46,7 @@ console.log(JSON.stringify(results));
 
 @pytest.fixture
 def runtime(tmp_path):
-    """The folder of a package onnxruntime-web, with files of its names alone."""
-    folder = tmp_path / "runtime"
-    (folder / "dist").mkdir(parents=True)
-    for name in web_export._RUNTIME_FILES:
-        (folder / "dist" / name).write_text(name)
-    return folder
+    return add_browser_runtime(tmp_path)
 
 
 def tokenizers():
@@ -106,7 +102,7 @@ def test_the_folder_has_all_that_it_needs(tmp_path, runtime):
     translator = kformer.Translator.load(FROZEN_RUN)
     folder = export_web(translator, tmp_path / "web", runtime=runtime, dtype="int8")
     assert {path.name for path in (folder / "ort").iterdir()} == {
-        *web_export._RUNTIME_FILES,
+        *web_export.RUNTIME_FILES,
         "LICENSE",
     }
     for name in ("index.html", *(f"{stem}.mjs" for stem in ("app", "worker"))):
