@@ -70,7 +70,7 @@ function translate() {
   isBusy = true;
   show("busy");
   const options = { targetLanguage: language.value, hypotheses: Number(count.value) };
-  worker.postMessage({ id: 0, texts, options });
+  worker.postMessage({ texts, options });
 }
 
 button.onclick = () => setPageLanguage(button.lang);

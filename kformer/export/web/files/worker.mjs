@@ -7,12 +7,12 @@ loading.then(
   ({ languages, metadata }) => postMessage({ languages, width: metadata.search.beam_size }),
   (error) => postMessage({ error: error.message }),
 );
-onmessage = async ({ data: { id, texts, options } }) => {
+onmessage = async ({ data: { texts, options } }) => {
   try {
     const translator = await loading, start = performance.now();
     const results = await translator.translate(texts, options);
-    postMessage({ id, results, time: performance.now() - start });
+    postMessage({ results, time: performance.now() - start });
   } catch (error) {
-    postMessage({ id, error: error.message });
+    postMessage({ error: error.message });
   }
 };
