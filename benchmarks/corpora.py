@@ -21,7 +21,9 @@ so many clean pairs that each rule loses in `strict`.
 quality. What the same dirt costs a training, and how much of it the rules bring back: BLEU on the
 test set after `kformer train --corpora`, with the validation set and nothing else, on the clean
 pairs alone, on all pairs as they are, and on all cleaned by `usual` and `strict`. A training that
-was interrupted is resumed, and one that is done is not repeated.
+was interrupted is resumed, and one that is done is not repeated. By default a longer corpus has
+larger batches, and shows more tokens in as many updates: `--option "--batch-tokens 2048"` gives the
+same to all.
 
 directions. One model for both directions of all pairs beside a model for each direction: default
 trainings, of which the one model's has as many epochs as bring it to the target tokens that the
@@ -54,6 +56,7 @@ import json
 import multiprocessing
 import pathlib
 import random
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -447,7 +450,7 @@ def _bleu(options, folder, pair, seed, level):
     run, result = folder / f"{level}-{seed}", folder / f"{level}-{seed}.json"
     if not result.exists():
         command = ["train", "--output", run, "--resume", "--corpora", folder / f"{level}.yaml"]
-        kformer_command(options, *command, "--seed", seed)
+        kformer_command(options, *command, "--seed", seed, *shlex.split(options.option))
         sides = [options.data / CORPORA[pair] / f"{TESTS[pair]}.{code}" for code in pair.split("-")]
         texts = ["--source", sides[0], "--reference", sides[1]]
         tokenize = ["--tokenize", "zh"] if pair.endswith("zh") else []
@@ -799,6 +802,7 @@ def main():
     part.add_argument("--seed", type=int, default=0, help="of the dirt")
     part.add_argument("--seeds", type=integers, default=[1, 2], help="of the trainings")
     part.add_argument("--jobs", type=int, default=2, help="trainings at once")
+    part.add_argument("--option", default="", help="more options of `kformer train`")
     part.set_defaults(backend="torch", threads=1)
     part = parts.add_parser("directions", help="one model for several directions")
     part.add_argument("--data", type=pathlib.Path, required=True)
