@@ -205,8 +205,10 @@ class Graph:
             helper.make_node("Add", ["product", "term"], ["after"]),
             helper.make_node("Identity", ["after"], ["output"]),
         ]
+        # In the body of a loop, onnxruntime wants to know the rank.
+        shape = "batch", "width"
         inputs, outputs = (
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
             for names in (("before", "factor", "term"), ("after", "output"))
         )
         return self(

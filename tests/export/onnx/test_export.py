@@ -294,11 +294,20 @@ def test_the_search_returns_what_the_translator_returns(tmp_path, name):
     options = {**SEARCHES[name]}
     if "shortlist" in options:
         options["shortlist"] = tuple(options["shortlist"])
-    translator = kformer.Translator.load(FROZEN_RUN)
-    folder = onnx_export.export_onnx(translator, tmp_path / "out", **options)
-    exported = exported_translator.Translator(folder)
+    check_search(kformer.Translator.load(FROZEN_RUN), tmp_path / "out", options)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["beam", "greedy", "shrink"])
+def test_the_search_of_a_recurrent_decoder(make_translator, tmp_path, name):
+    translator = make_translator(decoder_autoregression="ssru")
+    check_search(translator, tmp_path / "out", SEARCHES[name])
+
+
+def check_search(translator, path, options):
+    folder = onnx_export.export_onnx(translator, path, **options)
     n_best = options["beam_size"]
-    results = exported(TEXTS, hypotheses=n_best)
+    results = exported_translator.Translator(folder)(TEXTS, hypotheses=n_best)
     expected = translator.translate(TEXTS, n_best=n_best, **options)
     for result, theirs in zip(results, expected, strict=True):
         assert result["truncated"] == theirs.truncated
