@@ -103,6 +103,7 @@ class Assembly:
         """
         self._out, self._escape, self.used = [], escape, []
         self._written, self._num_items, self._is_nested = [], 0, True
+        self._begins = {}  # Where the text within a pair of tags begins.
         self._line = 0  # Where the last line begins that ended within a sentence.
         inner = set().union(*(inside.keys for inside in self.inside))
         outer = [event for event in self.flat.events if event[1] not in inner]
@@ -216,7 +217,12 @@ class Assembly:
 
     def _piece(self, index):
         self._written.append(index)
-        self._out.append(self._pieces[index].raw)
+        piece = self._pieces[index]
+        raw, changed = piece.raw, getattr(piece, "changed", None)
+        if changed and "".join(self._out[self._begins.get(piece.partner, 0) :]) != changed[0]:
+            raw = changed[1]
+        self._out.append(raw)
+        self._begins[index] = len(self._out)
 
     def _text(self, text):
         if text:

@@ -32,12 +32,15 @@ class Tag:
         name: str. The element.
         opens: bool. Whether it is the first of the pair.
         partner: int. The index of the other side among the pieces of its `Segment`, which finds it.
+        changed: tuple of str, default `None`. What stands between the tags, and what is written for
+            `raw` where the translation has anything else there.
     """
 
     raw: str
     name: str
     opens: bool
     partner: int | None = None
+    changed: tuple | None = None
 
 
 @dataclasses.dataclass(frozen=True)

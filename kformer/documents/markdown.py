@@ -5,6 +5,7 @@ so the source is walked along its tokens. A segment whose translation has anothe
 refused, and translated in smaller pieces.
 """
 
+import dataclasses
 import re
 
 from kformer.documents.format import BOUNDARY, BREAK, Format, Kept, Mark, Segment, Tag, Text
@@ -16,17 +17,29 @@ from kformer_options.installed import check_extra
 _LINE_END = re.compile(r"\r\n?|\n")
 _FRONT = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*\r?$\n?", re.M | re.S)
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
-_NOTE_OR_MATH = re.compile(
-    r"\[\^[^\]\s]{1,80}\]:?|\[!(?:NOTE|TIP|WARNING|IMPORTANT|CAUTION)\]"
-    r"|\$\$[^$]{1,500}\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d)"
+_FORMULA = r"\$\$[^$]{1,500}\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d)"
+_ATTRIBUTE = r"""(?:[#.][\w:.-]+|[\w:-]+=(?:"[^"\n]*"|'[^'\n]*'|[^\s"'{}]*))"""
+_ATTRIBUTES = rf"\{{:?[ \t]*{_ATTRIBUTE}(?:[ \t]+{_ATTRIBUTE})*[ \t]*\}}"
+_KEPT = re.compile(rf"{_FORMULA}|\[\[[^\[\]\n]{{1,200}}\]\]")
+# Signs of dialects within a line, and at its begin; an admonition may have a title.
+_SIGN = re.compile(
+    rf"{_KEPT.pattern}|\[\^[^\]\s]{{1,80}}\]:?|\[!(?:NOTE|TIP|WARNING|IMPORTANT|CAUTION)\]"
+    rf"|\[TOC\]|(?<![\w:]):[a-z+-][a-z0-9_+-]{{0,40}}:(?![\w:])|{_ATTRIBUTES}"
 )
+_LINE_SIGN = re.compile(
+    r"[ \t]*(?:\[\^[^\]\s]{1,80}\]:|:::+.*|(?:!!!|\?\?\?\+?)[ \t]+[\w -]+(?:\"(?P<title>.+)\"|$))"
+)
+_ROLE = re.compile(r"\{[\w:+.-]+\}\Z")
 # An escape in front of a bracket takes its meaning away.
 _BRACKET = re.compile(r"\\.?|[\[\]]", re.S)
+# What a quotation or list puts before a line.
+_PREFIX = re.compile(rf"(?:{_LINE_END.pattern})[ \t>]*")
 _BREAK = re.compile(r"[ \t]*\\?\n[ \t]*")
 _HTML_NAME = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>")
 _HTML_VOID = ("br", "img", "hr", "wbr", "input")
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
-_BLOCK_START = re.compile(r"^(\s*)([#+\-=>]|\d{1,9}(?=[.)]))", re.M)
+_BLOCK_START = re.compile(r"^(\s*)(?=[#+\-=>]|:::|!!!|\?\?\?)|^(\s*\d{1,9})(?=[.)](?:\s|$))", re.M)
+_BLOCK_SIGN = re.compile(r"^[ \t]*(:::|!!!|\?\?\?)", re.M)
 # What would be read as another text: an escape, and a reference to a character.
 _REFERENCE = re.compile(r"\\(?=[!-/:-@\[-`{-~])|&(?=#?\w+;)")
 
@@ -37,6 +50,14 @@ _DESTINATION = re.compile(
 )
 
 
+def _reference(state, start, end, silent):
+    """Reads the definition of a link, which that of a footnote is not."""
+    from markdown_it.rules_block import reference
+
+    is_note = state.src.startswith("[^", state.bMarks[start] + state.tShift[start])
+    return not is_note and reference(state, start, end, silent)
+
+
 def _literal(text):
     """Escapes what would be read as another text. The rest at most makes markup, which is seen."""
     return _REFERENCE.sub(r"\\\g<0>", text)
@@ -44,8 +65,7 @@ def _literal(text):
 
 def escaped(text):
     """Escapes characters only where they would form markup."""
-    text = _SPECIAL.sub(r"\\\g<0>", text)
-    return _BLOCK_START.sub(r"\1\\\2", text) if not text[:1].isdigit() else text
+    return _BLOCK_START.sub(r"\g<0>\\", _SPECIAL.sub(r"\\\g<0>", text))
 
 
 class Markdown(Format):
@@ -62,6 +82,7 @@ class Markdown(Format):
         # What stands in the source as an escape must be told from text.
         self._parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
         self._parser.disable("text_join")
+        self._parser.block.ruler.at("reference", _reference)
         self._references = {} if references is None else references
 
     def segments(self, text):
@@ -89,14 +110,16 @@ class Markdown(Format):
                 yield segment
 
     def is_sound(self, source, target):
-        return self._signature(source) == self._signature(target)
+        # The lines without what their quotation or list puts before them.
+        depth = max(match[0].count(">") for match in _PREFIX.finditer("\n" + source))
+        prefix = re.compile(rf"({_LINE_END.pattern})[ \t]*(?:>[ \t]*){{0,{depth}}}")
+        first, second = (self._signature(prefix.sub(r"\1", text)) for text in (source, target))
+        return first == second
 
     def _signature(self, text):
         """Returns what a block is made of, without its text."""
-        # The lines without what their quotation or list puts before them.
-        text = re.sub(rf"({_LINE_END.pattern})[ \t>]+", r"\1", text)
         environment = {"references": self._references.get("references", {})}
-        kinds = []
+        kinds = _BLOCK_SIGN.findall(text)
         for token in self._parser.parse(text, environment):
             kinds.append((token.type, token.tag))
             for child in token.children or ():
@@ -136,6 +159,7 @@ class _Walk:
         self.end = self.positions[-1] + 1 if self.positions else row
         self.pieces = []
         self._address, self._skipped = None, 0
+        self._labels = []  # Where the texts of the open links begin.
 
     def _positions(self, starts, first, row):
         """Returns the offset in the document of each character of the content, and of its end."""
@@ -197,8 +221,13 @@ class _Walk:
         if kind == "code_inline":
             pattern = re.compile(rf"(?<!`){re.escape(markup)}(?!`)")
             match = pattern.search(content, position + len(markup))
-            is_here = match and content.startswith(markup, position)
-            return self._add(position, match.end(), Kept) if is_here else None
+            if not match or not content.startswith(markup, position):
+                return None
+            before = self.pieces[-1].text if self.pieces and type(self.pieces[-1]) is Text else ""
+            if role := _ROLE.search(before):
+                position -= len(role[0])
+                self.pieces[-1:] = [Text(before[: role.start()])] if role.start() else []
+            return self._add(position, match.end(), Kept)
         if kind == "image":
             end = _end_of_link(content, _end_of_label(content, position + 1))
             return self._add(position, end, Mark)
@@ -210,7 +239,14 @@ class _Walk:
             self._address = self._add(position, end or None, Kept)
             return position if end else None
         if kind == "link_close":
-            return self._add(position, _end_of_link(content, position), Tag, "a", False)
+            end, begin = _end_of_link(content, position), self._labels.pop()
+            self._add(position, end, Tag, "a", False)
+            if content[position:end] in ("]", "][]"):
+                # A link that its text alone names.
+                raw = self.text[self.positions[begin] : self.positions[position]]
+                label = " ".join(content[begin:position].split())
+                self.pieces[-1] = dataclasses.replace(self.pieces[-1], changed=(raw, f"][{label}]"))
+            return end
         # What is left stands in the content as it is.
         raw = {"text_special": markup or child.content, "html_inline": child.content}
         raw = {**raw, "link_open": "["}.get(kind, markup)
@@ -229,10 +265,12 @@ class _Walk:
         if not child.nesting:
             return None
         name = "a" if kind == "link_open" else child.tag
+        if name == "a":
+            self._labels.append(end)
         return self._add(position, end, Tag, name, child.nesting == 1)
 
     def _text(self, text, position):
-        """Adds text, with the signs of footnotes and formulas in it."""
+        """Adds text, with the signs of dialects in it."""
         if self._address is not None:
             return position  # An address in angle brackets, which has been added as a whole.
         # The box of a task has been added; the parser takes it for text.
@@ -243,13 +281,27 @@ class _Walk:
             text = text.lstrip()
         if not self.content.startswith(text, position):
             return None
-        for piece in split(_NOTE_OR_MATH, text):
+        stop, attributes = position + len(text), re.match(_ATTRIBUTES, text)
+        is_start = self.content[max(0, position - 100) : position].rstrip(" \t")[-1:] in "\n"
+        line = _LINE_SIGN.match(text) if is_start else None
+        if line and line["title"]:
+            first, last = (position + offset for offset in line.span("title"))
+            self._add(position, first, Mark, BOUNDARY)
+            self._add(first, last, Text)
+            return self._add(last, position + line.end(), Mark, BOUNDARY)
+        if line:
+            position = self._add(position, position + line.end(), Mark, BOUNDARY)
+        elif attributes and self.pieces and not isinstance(self.pieces[-1], Text):
+            # They belong to what stands before them.
+            raw = self.pieces[-1].raw + attributes[0]
+            self.pieces[-1] = dataclasses.replace(self.pieces[-1], raw=raw)
+            position += attributes.end()
+        for piece in split(_SIGN, self.content, position, stop):
             if isinstance(piece, str):
                 self.pieces.append(Text(piece))
             else:
-                start, end = (position + offset for offset in piece.span())
-                self._add(start, end, Mark if piece[0].startswith("[") else Kept)
-        return position + len(text)
+                self._add(*piece.span(), Kept if _KEPT.fullmatch(piece[0]) else Mark)
+        return stop
 
 
 def _end_of_label(content, position):
