@@ -335,10 +335,11 @@ def open_text_system(name, folder, options, search, batch_size):
     """A function from texts to their translations by the model of `--run`."""
     beams = SEARCHES[search]
     if name.startswith("ctranslate2"):
-        from kformer.export.engines import ctranslate2_texts
+        from kformer.export.ctranslate2_reader import CTranslate2Translator
 
-        batches = {"max_batch_size": 4096, "batch_type": "tokens"}
-        return ctranslate2_texts(folder / name, beams, **batches)
+        translator = CTranslate2Translator(folder / name)
+        batches = {"batch_size": 4096, "batch_type": "tokens"}
+        return lambda texts: translator(texts, beam_size=beams, **batches)
     if name == "hf":
         return hugging_face_texts(folder / name, options, beams)
     if name.startswith("core"):

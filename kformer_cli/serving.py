@@ -1,6 +1,7 @@
 """The command that serves: `serve`."""
 
 import logging
+import os
 import pathlib
 import signal
 import sys
@@ -11,7 +12,7 @@ from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import flag, option, set_options, with_options
 from kformer_options.installed import check_extra, check_server
 from kformer_options.key_file import keys_in
-from kformer_options.model_folders import is_run, name_and_path
+from kformer_options.model_folders import check_served, name_and_path
 from kformer_options.serving import SERVING
 from kformer_options.text_files import check_rereadable
 
@@ -22,8 +23,8 @@ def serve(
         None,
         metavar="[NAME=]PATH...",
         help="A SavedModel, NAME/ with its versions or one version; or a run, which is exported "
-        "first. A name of two languages, such as en-de, is also served by LibreTranslate's "
-        "protocol.",
+        "first, unless --engine torch loads it. A name of two languages, such as en-de, is also "
+        "served by LibreTranslate's protocol.",
     ),
     config: pathlib.Path | None = option(
         "A YAML file with models and options by their names, such as grpc_port: 8500. What stands "
@@ -36,7 +37,7 @@ def serve(
     ),
     **options,
 ):
-    """Serve SavedModels: TensorFlow Serving's REST and gRPC, the Open Inference Protocol and
+    """Serve models: TensorFlow Serving's REST and gRPC, the Open Inference Protocol and
     LibreTranslate's, with batches, limits and metrics.
 
     Texts of many requests are translated together. A new version folder takes over without a
@@ -44,15 +45,19 @@ def serve(
 
     Example: [bold]kformer serve en-de=saved_models/en-de --port 8501[/bold]
     """
+    engine = options["engine"] or "local"
+    is_from_file = config is not None and options["engine"] is None
+    if engine == "torch":
+        os.environ["KERAS_BACKEND"] = "torch"
     if print_ray_config:
         check_extra("--print-ray-config", "serve", ("yaml",))
     else:
-        for model in models or ():
-            is_run(name_and_path(model)[1])
+        for model in () if is_from_file else models or ():
+            check_served(engine, name_and_path(model)[1])
         if options["api_keys"] is not None:
             check_rereadable(options["api_keys"], "--api-keys")
             keys_in(options["api_keys"])
-        check_server(options["engine"], options["grpc_port"])
+        check_server(None if is_from_file else engine, options["grpc_port"])
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     for name in ("uvicorn", "tensorflow", "absl"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -57,14 +57,18 @@ def check_server(engine, grpc_port):
     """Checks that the packages that a server needs are installed.
 
     Args:
-        engine: str or `None`, "local" or "ray".
+        engine: str or `None`, a name in `kformer_options.serving.ENGINES`; `None` where a
+            configuration may name one.
         grpc_port: int or `None`. The port of gRPC; without one its packages are not needed.
 
     Raises:
         ImportError: one is not. The message names the extra that brings it.
     """
     check_extra("The server", "serve")
-    check_extra("A SavedModel", "tensorflow")
+    if engine in ("torch", "ctranslate2"):
+        check_extra(f"{named('engine')} {engine}", engine, (engine,))
+    elif engine is not None:
+        check_extra("A SavedModel", "tensorflow")
     if grpc_port is not None:
         check_extra(named("grpc_port"), "grpc")
     if engine == "ray":

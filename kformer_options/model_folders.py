@@ -12,6 +12,8 @@ from kformer_options.names import in_python, named
 
 # The folder of a run directory that has the parts of a training with an effort of 2 or 3.
 PARTS = "parts"
+# The file with the weights, of the models that an engine of the server takes.
+MODEL_FILES = {"torch": "model.keras", "ctranslate2": "model.bin"}
 # Owner and name, as a model hub writes them: "Helsinki-NLP/opus-mt-en-de".
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -202,6 +204,28 @@ def is_run(path):
         f"{path} is neither a run directory (it lacks config.json) nor a SavedModel (it lacks "
         "saved_model.pb)."
     )
+
+
+def check_served(engine, path):
+    """Checks that there is what an engine of the server takes.
+
+    Args:
+        engine: str. A name in `kformer_options.serving.ENGINES`.
+        path: path of the model.
+
+    Raises:
+        FileNotFoundError: there is not.
+    """
+    if engine not in MODEL_FILES:
+        is_run(path)
+        return
+    path, file = pathlib.Path(path), MODEL_FILES[engine]
+    files = {file, MODEL_FILES["torch"]}
+    if not any((folder / name).is_file() for folder in [path, *path.glob("*")] for name in files):
+        raise FileNotFoundError(
+            f"{path} is nothing for {named('engine')} {engine}: it has no model.keras, as a run has"
+            + (f", and no {file}." if file not in MODEL_FILES["torch"] else ".")
+        )
 
 
 def languages_of_name(name):

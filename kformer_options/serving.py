@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from kformer_options.field import Path, option, options_of
 from kformer_options.names import add_flags
 
-ENGINES = ("local", "ray")
+ENGINES = ("local", "ray", "torch", "ctranslate2")
 SERVED_DTYPES = ("float32", "bfloat16", "int8")
 
 
@@ -54,15 +54,17 @@ class ServerOptions:
         metavar="NAME=FILE",
     )
     engine: str = option(
-        "Where the models run: in this process (local), or in Ray's (ray).",
+        "What computes: TensorFlow, which SavedModels need, in this process (local) or in Ray's "
+        "(ray); or, in this process and without TensorFlow, PyTorch, which runs are loaded by, or "
+        "CTranslate2, which has folders of its own.",
         "local",
         group="Computing",
         choices=ENGINES,
         metavar="NAME",
     )
     replicas: int = option(
-        "Batches of a model that are computed at the same time. The engine local shares the "
-        "weights between them, ray has a process for each.",
+        "Batches of a model that are computed at the same time. They share the weights; the "
+        "engine ray has a process for each.",
         1,
         at_most=1_024,
         at_least=1,
@@ -74,7 +76,7 @@ class ServerOptions:
         metavar="ADDRESS",
     )
     dtype: str | None = option(
-        "How the weights of a run are stored when it is exported.",
+        "How the weights of a run are stored when it is exported, or loaded by PyTorch.",
         settled="the model's own",
         choices=SERVED_DTYPES,
         metavar="NAME",

@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kformer.text import Tokenizer
 from kformer.training.machine import count_cores
-from kformer.utils.files import read_json
 
 
 class Engine(NamedTuple):
@@ -50,43 +48,14 @@ def open_run(translator, folder, beam_size, dtype):
 
 
 def open_ctranslate2(translator, folder, beam_size, dtype):
-    """Exports for CTranslate2, and returns what `ctranslate2_texts` returns."""
+    """Exports for CTranslate2, and returns its function from texts to translations."""
+    from kformer.export.ctranslate2_reader import CTranslate2Translator
+
     path = pathlib.Path(folder) / "model"
     if not path.exists():
         translator.export(path, format="ctranslate2", dtype=dtype)
-    return ctranslate2_texts(path, beam_size)
-
-
-def ctranslate2_texts(folder, beam_size, **options):
-    """Returns a function from texts to their translations by CTranslate2 on the CPU.
-
-    Args:
-        folder: path, from `export_ctranslate2`.
-        beam_size: int.
-        **options: further arguments of `translate_batch`.
-    """
-    import ctranslate2
-
-    from kformer.export.ctranslate2 import METADATA_FILE
-
-    folder = pathlib.Path(folder)
-    metadata, tokenizer = read_json(folder / METADATA_FILE), Tokenizer.load(folder / "tokenizer")
-    engine = ctranslate2.Translator(str(folder), inter_threads=1, intra_threads=count_cores())
-    pieces = tokenizer.tokens(range(tokenizer.target_vocabulary_size), side="target")
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    before, after = metadata["source_prefix"], metadata["source_suffix"]
-    prefix = metadata["target_prefix"]
-    options = {"beam_size": beam_size, **metadata["translate_batch"], **options}
-
-    def translate(texts):
-        rows = [tokenizer.tokens(row, side="source") for row in tokenizer.tokenize(texts)]
-        rows = [[*before, *row, *after] for row in rows]
-        prefixes = [prefix] * len(rows) if prefix else None
-        results = engine.translate_batch(rows, target_prefix=prefixes, **options)
-        tokens = [result.hypotheses[0][len(prefix) :] for result in results]
-        return tokenizer.detokenize([[ids[token] for token in row] for row in tokens])
-
-    return translate
+    exported = CTranslate2Translator(path)
+    return lambda texts: exported(texts, beam_size=beam_size)
 
 
 def open_onnx(translator, folder, beam_size, dtype):

@@ -14,6 +14,7 @@ from kformer.serving.batcher import Batcher, BatchLimits, estimated_tokens
 from kformer.serving.interface import ModelStats, ModelVersion
 from kformer.serving.languages import pairs_of
 from kformer.serving.served_model import ServedModel, joins_requests, most_texts
+from kformer.serving.served_translator import served_folder, served_run
 from kformer.serving.versions import VersionWatch, fingerprint, version_folders
 
 _REFUSED = "It could not be loaded; the server's log says why."
@@ -65,7 +66,8 @@ class LocalEngine(interface.Engine):
     are answered.
 
     Args:
-        settings: `ServerSettings`, whose models are all SavedModels.
+        settings: `ServerSettings`, whose models are as the engine takes them: SavedModels, runs or
+            folders for CTranslate2.
     """
 
     def __init__(self, settings):
@@ -79,7 +81,7 @@ class LocalEngine(interface.Engine):
 
     async def start(self):
         try:
-            await self._in_loader(_set_threads, self._settings.threads)
+            await self._in_loader(_set_threads, self._settings)
             for model in self._settings.models:
                 await self._load_first(model)
         except BaseException:
@@ -164,6 +166,14 @@ class LocalEngine(interface.Engine):
             errors.append(error)
         raise errors[0]
 
+    def _open(self, model, folder):
+        settings = self._settings
+        if settings.engine == "torch":
+            return served_run(folder, model.dtype or settings.dtype)
+        if settings.engine == "ctranslate2":
+            return served_folder(folder, settings.threads, settings.replicas)
+        return ServedModel(folder, settings.trust_models)
+
     async def _load(self, model, number, folder, content):
         """Loads and warms a version, which is served from then on.
 
@@ -175,7 +185,7 @@ class LocalEngine(interface.Engine):
         info = ModelVersion(model.name, number, interface.LOADING, pairs=pairs)
         others[number] = info
         try:
-            served = await self._in_loader(ServedModel, folder, self._settings.trust_models)
+            served = await self._in_loader(self._open, model, folder)
             await self._in_loader(served.warm_up, self._settings.max_batch_texts)
         except Exception as error:
             _logger.error("model %s, version %d is refused: %s", model.name, number, error)
@@ -227,9 +237,15 @@ class LocalEngine(interface.Engine):
         _logger.info("model %s, version %d: unloaded", name, number)
 
 
-def _set_threads(threads):
-    """Sets the threads that TensorFlow computes with, where it has not begun to compute."""
-    if threads is None:
+def _set_threads(settings):
+    """Sets the threads of TensorFlow, where it has not begun to compute, or of PyTorch."""
+    threads = settings.threads
+    if threads is None or settings.engine == "ctranslate2":  # Its models have threads of their own.
+        return
+    if settings.engine == "torch":
+        import torch
+
+        torch.set_num_threads(threads)
         return
     import tensorflow as tf
 

@@ -8,7 +8,7 @@ import os
 
 from kformer.serving.engine_ray import APPLICATION, DEPLOYMENT, RayEngine, models_deployment
 from kformer.serving.settings import ModelSettings, ServerSettings
-from kformer_options.model_folders import name_and_path
+from kformer_options.model_folders import MODEL_FILES, name_and_path
 from kformer_options.names import named
 from kformer_options.serving import SERVING
 
@@ -48,6 +48,7 @@ def ray_config(settings):
     for name, values, reason in (
         ("dtype", dtypes, "that of a SavedModel is fixed at its export"),
         ("ray_address", [settings.ray_address], "`serve deploy` is told the cluster by itself"),
+        ("engine", [settings.engine in MODEL_FILES or None], "it serves SavedModels"),
         ("grpc_port", [settings.grpc_port], "Ray's proxies pass on HTTP alone"),
     ):
         if any(value is not None for value in values):

@@ -16,6 +16,7 @@ import time
 from kformer.export.saved_model.process import run_process
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.interface import AVAILABLE
+from kformer.translating.streaming import load_run_translator
 from kformer_options.child_process import sigterm_as_interruption
 from kformer_options.installed import check_server
 
@@ -80,7 +81,8 @@ def bind(host, port):
 
 @contextlib.contextmanager
 def with_exported_runs(settings, report=print):
-    """A context with settings whose models are all SavedModels: runs are exported.
+    """A context with settings whose models are all as the engine takes them: runs are exported,
+    unless PyTorch loads them.
 
     Args:
         settings: `ServerSettings`.
@@ -92,6 +94,9 @@ def with_exported_runs(settings, report=print):
     Raises:
         RuntimeError: a run cannot be exported.
     """
+    if settings.engine == "torch":
+        yield settings
+        return
     with contextlib.ExitStack() as stack:
         models = []
         for model in settings.models:
@@ -101,16 +106,20 @@ def with_exported_runs(settings, report=print):
                 dtype = model.dtype or settings.dtype
                 kind = f" in {dtype}" if dtype else ""
                 report(f"{model.name}: {model.path} is a run, so it is exported first{kind}.")
-                options = {"imports": [], **({"dtype": dtype} if dtype else {})}
-                try:  # In a process of its own, whose memory is free afterwards.
-                    run_process("run", model.path, folder, options)
-                except RuntimeError as error:
+                options = {"dtype": dtype} if dtype else {}
+                try:
+                    if settings.engine == "ctranslate2":
+                        run = load_run_translator(model.path)
+                        run.export(folder, format="ctranslate2", **options)
+                    else:  # In a process of its own, whose memory is free afterwards.
+                        run_process("run", model.path, folder, {"imports": [], **options})
+                except (RuntimeError, ValueError) as error:
                     reason = re.sub(r"^[\w.]+: ", "", str(error))  # Without the exception's name.
                     message = f"{model.path} cannot be exported: {reason}"
                     raise RuntimeError(message) from None
                 model = dataclasses.replace(model, path=folder, dtype=None)
             models.append(model)
-        # The exports have the dtype now, and a SavedModel takes none.
+        # The exports have the dtype now, and take none.
         yield dataclasses.replace(settings, models=tuple(models), dtype=None)
 
 
@@ -136,7 +145,7 @@ class Server:
     """One server: HTTP listens at once, and is ready when the models are.
 
     Args:
-        settings: `ServerSettings`, whose models are all SavedModels.
+        settings: `ServerSettings`, whose models are as the engine takes them.
         sockets: list of bound sockets for HTTP.
         report: function of a line for the operator, default `print`.
 

@@ -1,6 +1,4 @@
-"""One version of a SavedModel in memory: its signatures, their calls, and the warm-up.
-
-TensorFlow only."""
+"""One version of a SavedModel in memory: its signatures, their calls, and the warm-up."""
 
 import time
 from itertools import starmap
@@ -17,29 +15,18 @@ _WARM_UP = ((1, 1), (1, 12), (8, 12), (32, 12))
 _WORD = b"a "
 
 
-class ServedModel:
-    """A loaded version.
-
-    Args:
-        folder: `pathlib.Path`. The version's folder.
-        trust_models: bool, default `False`. Whether its graph may have any op.
+class Served:
+    """A loaded version of a model.
 
     Attributes:
         signatures: dict of name to `SignatureInfo`: those that take texts, and at most their
             target languages.
         metadata: dict. What the export wrote beside the graph.
         texts_per_second: float. The rate of the fastest call of the warm-up; 0 before it.
-
-    Raises:
-        ValueError: the SavedModel is damaged, no translator, was not exported by kformer, or has an
-            op that may do more than compute.
-        ImportError: TensorFlow or tensorflow_text is not installed.
-        RuntimeError: the SavedModel needs int8 products, which this build of TensorFlow lacks.
     """
 
-    def __init__(self, folder, trust_models=False):
-        self._module, self.metadata = open_saved_model(folder, trust_models=trust_models)
-        self.signatures = _read_signatures(folder)
+    def __init__(self, signatures, metadata):
+        self.signatures, self.metadata = signatures, metadata
         self.texts_per_second = 0.0
 
     def call(self, signature, texts, languages=None):
@@ -54,14 +41,7 @@ class ServedModel:
         Returns:
             Dict of output name to NumPy array.
         """
-        import tensorflow as tf
-
-        inputs = {self.signatures[signature].text.name: texts}
-        if languages is not None:
-            inputs[TARGET_LANGUAGE] = languages
-        inputs = {name: tf.constant(row, tf.string, [len(row)]) for name, row in inputs.items()}
-        outputs = self._module.signatures[signature](**inputs)
-        return {name: value.numpy() for name, value in outputs.items()}
+        raise NotImplementedError
 
     def warm_up(self, max_texts):
         """Calls each signature with the usual shapes, so that no request waits for its first call.
@@ -82,6 +62,35 @@ class ServedModel:
                 if any(len(np.shape(rows)) < 1 or len(rows) != count for rows in outputs.values()):
                     raise ValueError(f"The signature {name} does not have a row for each text.")
                 self.texts_per_second = max(self.texts_per_second, count / seconds)
+
+
+class ServedModel(Served):
+    """A loaded SavedModel. TensorFlow computes.
+
+    Args:
+        folder: `pathlib.Path`. The version's folder.
+        trust_models: bool, default `False`. Whether its graph may have any op.
+
+    Raises:
+        ValueError: the SavedModel is damaged, no translator, was not exported by kformer, or has an
+            op that may do more than compute.
+        ImportError: TensorFlow or tensorflow_text is not installed.
+        RuntimeError: the SavedModel needs int8 products, which this build of TensorFlow lacks.
+    """
+
+    def __init__(self, folder, trust_models=False):
+        self._module, metadata = open_saved_model(folder, trust_models=trust_models)
+        super().__init__(_read_signatures(folder), metadata)
+
+    def call(self, signature, texts, languages=None):
+        import tensorflow as tf
+
+        inputs = {self.signatures[signature].text.name: texts}
+        if languages is not None:
+            inputs[TARGET_LANGUAGE] = languages
+        inputs = {name: tf.constant(row, tf.string, [len(row)]) for name, row in inputs.items()}
+        outputs = self._module.signatures[signature](**inputs)
+        return {name: value.numpy() for name, value in outputs.items()}
 
 
 def most_texts(info):

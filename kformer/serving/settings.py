@@ -13,7 +13,12 @@ from kformer.utils.files import read_bytes
 from kformer_options.field import check_values, documented
 from kformer_options.installed import check_extra
 from kformer_options.key_file import keys_in
-from kformer_options.model_folders import is_run, languages_of_name, name_and_path
+from kformer_options.model_folders import (
+    MODEL_FILES,
+    check_served,
+    languages_of_name,
+    name_and_path,
+)
 from kformer_options.names import named
 from kformer_options.serving import SERVING, ServerOptions
 from kformer_options.wording import shown
@@ -30,8 +35,9 @@ class ModelSettings:
         name: str. What requests call it. A pair of languages, such as "en-de", is the one that
             LibreTranslate's protocol and the page offer; with another name they offer what the
             model itself tells.
-        path: path. A SavedModel, `NAME/` with versions or one version's folder; or a run directory,
-            which is exported first.
+        path: path. A SavedModel, a run or a folder for CTranslate2, as the engine takes it:
+            `NAME/` with versions or one version's folder. A run directory is exported first, unless
+            PyTorch loads it.
         versions: tuple of int, default `None`, for the newest one and every newer one that
             appears. The versions that are served, and no other.
         dtype: str, default `None`, for the server's. How a run's weights are stored.
@@ -67,8 +73,9 @@ class ModelSettings:
 
     @property
     def is_run(self):
-        """Whether the path is a run directory, which has to be exported first."""
-        return (self.path / "config.json").is_file()
+        """Whether the path is a run directory, which engines but PyTorch's need exported."""
+        has_config = (self.path / "config.json").is_file()
+        return has_config and not (self.path / MODEL_FILES["ctranslate2"]).is_file()
 
     def pinned_folders(self):
         """Returns the folders of `versions`: a dict of number to `pathlib.Path`.
@@ -96,7 +103,7 @@ class ModelSettings:
             return cls(name, path)
         path = pathlib.Path(text)
         full = path.resolve()
-        is_version = full.name.isdigit() and (full / "saved_model.pb").is_file()
+        is_version = full.name.isdigit() and version_folders(full).keys() == {int(full.name)}
         return cls(full.parent.name if is_version else full.name, path)
 
 
@@ -154,7 +161,7 @@ class ServerSettings(ServerOptions):
         """Checks models, glossaries and keys, before the long work.
 
         Raises:
-            OSError: there is no run directory or SavedModel at a path, or a file cannot be read.
+            OSError: a path has nothing that the engine takes, or a file cannot be read.
             ValueError: a dtype is given for a SavedModel, a glossary is none, or the file of keys
                 has a wrong one.
         """
@@ -162,16 +169,18 @@ class ServerSettings(ServerOptions):
             keys_in(self.api_keys)
         for text in self.glossaries:
             Glossary.load(name_and_path(text)[1])
-        takes_dtype = any(model.is_run and model.dtype is None for model in self.models)
+        loads_runs = self.engine == "torch"
+        takes_dtype = loads_runs or any(m.is_run and m.dtype is None for m in self.models)
         if self.dtype is not None and not takes_dtype:
             raise ValueError(
                 f"{named('dtype')} is for runs without one of their own, which are exported first; "
                 "that of a SavedModel is fixed at its export: leave it out."
             )
         for model in self.models:
-            if is_run(model.path):
+            check_served(self.engine, model.path)
+            if model.is_run and not loads_runs:
                 continue
-            if model.dtype is not None:
+            if model.dtype is not None and not loads_runs:
                 raise ValueError(
                     f"models.{model.name}.dtype: the dtype of a SavedModel is fixed at its export: "
                     "leave it out."

@@ -2,9 +2,30 @@
 
 import hashlib
 
-from kformer.export.saved_model.folder import GRAPH_FILE, METADATA_FILE, version_folders
+from kformer.export import ctranslate2
+from kformer.export.saved_model import folder as saved_model
+from kformer_options.model_folders import MODEL_FILES
 
-_NEEDED = (GRAPH_FILE, "variables/variables.index", METADATA_FILE)
+_TOKENIZER = "tokenizer/tokenizer.json"
+# What makes a version whole, by the file that tells its kind.
+NEEDED = {
+    saved_model.GRAPH_FILE: ("variables/variables.index", saved_model.METADATA_FILE),
+    MODEL_FILES["torch"]: ("config.json", _TOKENIZER),
+    MODEL_FILES["ctranslate2"]: (ctranslate2.METADATA_FILE, _TOKENIZER),
+}
+
+
+def version_folders(path):
+    """The versions of a model, as `kformer.export.saved_model.folder.version_folders` has them.
+
+    Args:
+        path: path. A model's folder, or one version's: of a SavedModel, a run or a folder for
+            CTranslate2.
+
+    Returns:
+        Dict of version number to `pathlib.Path`.
+    """
+    return saved_model.version_folders(path, NEEDED)
 
 
 def fingerprint(folder):
@@ -14,7 +35,8 @@ def fingerprint(folder):
         folder: `pathlib.Path`. The version's folder.
     """
     try:
-        if not all((folder / name).is_file() for name in _NEEDED):
+        kinds = [(name, *others) for name, others in NEEDED.items() if (folder / name).is_file()]
+        if not kinds or not all((folder / name).is_file() for name in kinds[0]):
             return None
         digest = hashlib.blake2b(digest_size=16)
         for file in sorted(folder.rglob("*")):

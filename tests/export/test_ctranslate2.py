@@ -13,6 +13,7 @@ import kformer
 from kformer.data import TokenLists
 from kformer.decoding import Searcher, SearchOptions
 from kformer.export.ctranslate2 import export_ctranslate2
+from kformer.export.ctranslate2_reader import CTranslate2Translator
 from kformer.interop import load_checkpoint
 from kformer.translating.translator import SEARCH_BY_LANGUAGE
 from kformer_options.model_folders import check_trained
@@ -413,6 +414,18 @@ def test_tokens_around_a_source_are_the_callers(make_translator, tokenizer, tmp_
     ]
 
 
+def test_the_reader_returns_texts_scores_and_truncation(frozen, texts, tmp_path):
+    reader = CTranslate2Translator(export_ctranslate2(frozen, tmp_path / "model"))
+    texts = [*texts, "", "  "]
+    results = reader.translate(texts, beam_size=1)
+    expected = frozen.translate(texts, beam_size=1)
+    for result, other in zip(results, expected, strict=True):
+        assert (result.text, result.truncated) == (other.text, other.truncated)
+        # The engine leaves out padding and start token before its softmax.
+        assert result.score == pytest.approx(other.score, abs=1e-3)
+    assert len(reader.translate(texts, n_best=3)[0].hypotheses) == 3
+
+
 @pytest.mark.parametrize("is_joint", [True, pytest.param(False, marks=pytest.mark.any_backend)])
 def test_the_language_is_the_first_token_of_a_source(tiny_transformer, tmp_path, is_joint):
     """The engine translates into two languages as the run does, and the run comes back whole."""
@@ -460,6 +473,13 @@ def test_the_language_is_the_first_token_of_a_source(tiny_transformer, tmp_path,
         rows = [np.trim_zeros(row, "b") for row in found[code]]
         assert rows == [np.trim_zeros(each.hypotheses[0].ids, "b") for each in expected]
     assert found["de"] != found["en"]
+    reader = CTranslate2Translator(path)
+    assert reader.languages == ["de", "en"]
+    single = {code: reader(texts, target_language=[code] * len(texts)) for code in ("de", "en")}
+    assert single["de"] == reader(texts) != single["en"]
+    codes = ["en", None, "en", "de"]
+    rows = [single[code or "de"][i] for i, code in enumerate(codes)]
+    assert reader(texts, target_language=codes) == rows
     with pytest.raises(FileNotFoundError, match="make a run of it by `kformer import`"):
         check_trained(path)
     again = load_checkpoint(path)

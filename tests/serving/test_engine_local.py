@@ -10,7 +10,7 @@ import pytest
 from kformer.serving import engine_local
 from kformer.serving.interface import Request, SignatureInfo, TensorInfo, UnknownModel
 from kformer.serving.settings import ModelSettings, ServerSettings
-from kformer.serving.versions import _NEEDED, VersionWatch
+from kformer.serving.versions import NEEDED, VersionWatch
 
 pytestmark = [pytest.mark.any_backend, pytest.mark.heavy]
 
@@ -38,7 +38,7 @@ class Model:
 
 
 def add_version(path, number, content=b"whole"):
-    for name in _NEEDED:
+    for name in ("saved_model.pb", *NEEDED["saved_model.pb"]):
         file = path / str(number) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)

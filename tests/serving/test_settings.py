@@ -41,7 +41,7 @@ def test_defaults_are_those_that_are_declared():
     ("options", "message"),
     [
         ({"port": 70_000}, "port must be a whole number from 0 to 65535"),
-        ({"engine": "remote"}, "engine must be one of local, ray"),
+        ({"engine": "remote"}, "engine must be one of local, ray, torch, ctranslate2"),
         ({"models": ["a b=x"]}, "models: a name must be of letters"),
         ({"models": []}, "models: a server needs"),
         ({"models": [str(FROZEN), str(FROZEN)]}, "two models are named frozen"),
@@ -100,6 +100,10 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, capsys, text, message):
         ([f"m={FROZEN.parent.parent / 'tests'}"], "is neither a run directory"),
         ([], "models: a server needs at least one model"),
         ([str(FROZEN), "--ray-address", "auto"], "--ray-address is for --engine ray"),
+        (
+            [str(FROZEN), "--engine", "ctranslate2"],
+            "it has no model.keras, as a run has, and no mo",
+        ),
         ([str(FROZEN), "--glossary", "a:en=f"], "NAME:SOURCE-TARGET=FILE, such as terms:en-de="),
     ],
 )

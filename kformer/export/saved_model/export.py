@@ -9,6 +9,7 @@ from kformer.export.saved_model.process import write_version
 from kformer.export.target_languages import target_choices
 from kformer.models import Ensemble
 from kformer.saving.run_directory import without_paths
+from kformer.text.text_bound import byte_bound
 from kformer.translating.translator import Translator
 from kformer.translating.word_alignment import stored_source
 from kformer.utils.checks import check_choice
@@ -159,15 +160,29 @@ def _build(translator, search, choices, dtype, single, names):
     languages = GraphLanguages(choices) if choices else None
     arguments = tokenizer, search, dtype, aligned_by, languages
     graph = TranslationGraph(model, GraphTokenizer(tokenizer), *arguments)
+    metadata = metadata_of(translator, search, choices, graph.dtype)
+    return *graph.build(single, names), metadata
+
+
+def metadata_of(translator, search, choices, dtype):
+    """Returns what an export tells about a translator: a dict of JSON values.
+
+    Args:
+        translator: `kformer.Translator`.
+        search: `SearchOptions`.
+        choices: dict, from `target_choices`.
+        dtype: str. How its matrices are stored.
+    """
+    model, tokenizer = translator.model, translator.tokenizer
     metadata = {
         "search": dataclasses.asdict(search),
-        "dtype": graph.dtype,
+        "dtype": dtype,
         "max_source_length": model.max_length,
-        "max_text_bytes": graph.max_text_bytes,
+        "max_text_bytes": byte_bound(model.max_length, search.max_text_bytes),
         "config": without_paths(translator.config),
     }
     if choices:
         metadata["languages"] = list(tokenizer.languages)
         metadata["source_language"] = tokenizer.source_language
         metadata["target_language"] = tokenizer.target_language
-    return *graph.build(single, names), metadata
+    return metadata

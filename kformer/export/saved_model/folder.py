@@ -67,18 +67,19 @@ def find_version(path):
     )
 
 
-def version_folders(path):
-    """The versions of a SavedModel.
+def version_folders(path, files=(GRAPH_FILE,)):
+    """The versions of a SavedModel, or of another kind of model.
 
     Args:
         path: path. The model's folder, or one version's.
+        files: collection of str, default that of a SavedModel. One of them is in each version.
 
     Returns:
         Dict of version number to `pathlib.Path`. A version's folder whose name is not a number has
         the number 1.
     """
     path = pathlib.Path(path)
-    if (path / GRAPH_FILE).is_file():
+    if any((path / file).is_file() for file in files):
         name = path.resolve().name
         return {int(name) if _VERSION.fullmatch(name) else 1: path}
     return _numbered(path)

@@ -17,6 +17,7 @@ from kformer.serving.interface import AVAILABLE, DEFAULT_SIGNATURE, Request, req
 
 _PROTOCOL = "open_inference"
 _TYPES = {"string": "BYTES", "float32": "FP32", "bool": "BOOL", "int32": "INT32"}
+_PLATFORMS = {"torch": "pytorch_keras", "ctranslate2": "ctranslate2"}
 _HEADER_LENGTH = "inference-header-content-length"
 _SIGNATURE = "signature_name"
 # Of Triton's extensions: an answer without them would be another one than was asked for.
@@ -60,7 +61,7 @@ class _OpenInference(Protocol):
         signature = info.signatures[DEFAULT_SIGNATURE]
         versions = [one for one in self.engine.models()[info.name] if one.state == AVAILABLE]
         content = {"name": info.name, "versions": [str(one.version) for one in versions]}
-        content["platform"] = "tensorflow_savedmodel"
+        content["platform"] = _PLATFORMS.get(self.ingress.settings.engine, "tensorflow_savedmodel")
         content["inputs"] = [_tensor(tensor) for tensor in signature.inputs]
         content["outputs"] = [_tensor(tensor) for tensor in signature.outputs]
         return JSONResponse(content)
