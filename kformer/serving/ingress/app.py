@@ -4,7 +4,9 @@ import contextlib
 import ipaddress
 import math
 import re
+from importlib import metadata, resources
 
+import yaml
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -16,6 +18,7 @@ from kformer.serving.ingress import libretranslate, open_inference, tensorflow_s
 from kformer.serving.interface import Overloaded, ServingError, Unauthorized, require
 from kformer.serving.page.routes import OPEN_PATHS, page_routes
 
+_DESCRIPTION = "/openapi.json"
 # Paths that orchestrators ask without a key, by any Host or none.
 _HEALTH = {"/-/healthz", "/-/ready", "/v2/health/live", "/v2/health/ready"}
 _PROTOCOLS = {
@@ -40,6 +43,7 @@ def make_app(ingress):
             Route("/-/healthz", Response("ok\n", media_type="text/plain"), methods=["GET"]),
             Route("/-/ready", _ready),
             Route("/metrics", _metrics),
+            Route(_DESCRIPTION, JSONResponse(description()), methods=["GET"]),
             *tensorflow_serving.routes(ingress),
             *open_inference.routes(ingress),
             *libretranslate.routes(ingress),
@@ -51,7 +55,15 @@ def make_app(ingress):
     )
     app.state.ingress = ingress
     # A key of LibreTranslate's protocol may stand in the body.
-    return _Guard(app, ingress, _HEALTH.union(OPEN_PATHS, ["/translate"]))
+    return _Guard(app, ingress, _HEALTH.union(OPEN_PATHS, ["/translate", _DESCRIPTION]))
+
+
+def description():
+    """Returns what OpenAPI 3.1 tells of the routes, as a dict of JSON values."""
+    text = (resources.files("kformer.serving") / "openapi.yaml").read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    content["info"]["version"] = metadata.version("kformer")
+    return content
 
 
 async def _ready(request):

@@ -42,7 +42,7 @@ def post_route(path, ingress, answer):
             await asyncio.gather(task, departure, return_exceptions=True)
 
     # Another path may match, too: `M:predict` could be a model's name.
-    return Route(path, handler, methods=["POST", "GET"])
+    return Route(path, handler, methods=["POST", "GET", "PUT", "PATCH", "DELETE", "OPTIONS"])
 
 
 async def _departure(request):
