@@ -13,6 +13,7 @@ from kformer_options.wording import counted
 
 DOCUMENTS = chosen("document", "format", "language_pair", "glossary", "split", "strict")
 _PAIR = re.compile(r"[A-Za-z]{2,3}(_\w+)?-[A-Za-z]{2,3}(_\w+)?")
+_MOST_PROBLEMS = 20
 _NOT_WITH = ("terms", "forbidden_terms", "prefix", "alternatives", "workers", "sample")
 
 
@@ -38,10 +39,11 @@ def check_documents(options, input, n_best, scores):
     refuse(
         pair is not None and not used, "--language-pair is for --document, --split and --glossary."
     )
+    meant = re.sub("-(?=[A-Z][A-Za-z]{1,3}(?:-|$))", "_", pair or "")
     refuse(
         pair is not None and not _PAIR.fullmatch(pair),
         f"--language-pair must be two codes, such as de-en or pt_BR-en, but {pair!r} was given. "
-        "Within a code write _, not -.",
+        + (f"Write {meant}." if _PAIR.fullmatch(meant) else "Within a code write _, not -."),
     )
     language = options["target_language"]
     refuse(
@@ -77,17 +79,24 @@ def translate_file(translator, output, options, search):
     from kformer.utils.progress import Progress
 
     path = pathlib.Path(options["document"])
+    format = options["format"] or format_of(path)
     with Progress(what="sentences") as progress:
         document = translate_document(
             translator,
             path.read_bytes(),
-            options["format"] or format_of(path),
+            format,
             progress=progress,
             **_arguments(options),
             **search,
         )
     with streaming.open_output(output) as out:
         out.write(document.text)
+    if not document.report.segments and not document.report.untranslated:
+        print(
+            f"warning: nothing to translate was found in {path}. Its format is taken to be "
+            f"{format!r}: --format names another.",
+            file=sys.stderr,
+        )
     _print_report(document.report)
     count = document.report.cut
     end_with(count, options)
@@ -121,6 +130,8 @@ class WholeLines:
         text = "\n".join(lines)
         document = translate_document(self._translator, text, "lines", **self._arguments, **search)
         cut = {text.count("\n", 0, position) for position in document.report.cut_at}
+        for problem in document.report.problems:
+            problem.line += first_index
         self.report.add(document.report)
         return [
             Translation([Hypothesis(line, None, None, None)], number in cut)
@@ -180,6 +191,17 @@ def _print_report(report):
             "as they were.",
             file=sys.stderr,
         )
+    if report.unreadable:
+        print(
+            f"warning: {counted(report.unreadable, 'byte')} could not be read: the text is in another "
+            "encoding than UTF-8. Convert it, as with iconv -t utf-8.",
+            file=sys.stderr,
+        )
+    problems = report.problems
+    for problem in problems[:_MOST_PROBLEMS]:
+        print(f"line {problem.line}: {problem.reason}: {problem.text!r}", file=sys.stderr)
+    if len(problems) > _MOST_PROBLEMS:
+        print(f"... and {len(problems) - _MOST_PROBLEMS} more.", file=sys.stderr)
     for use in report.terms:
         target = "|".join(use.target) or "not translated"
         print(f"{use.source}\t{target}\tfound {use.found}, used {use.used}", file=sys.stderr)

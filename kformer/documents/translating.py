@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
-from kformer.documents.words import one_line, tokens
+from kformer.documents.words import SURROGATE, one_line, tokens
 from kformer.documents.work import Report, translated
 
 _BOMS = (
@@ -91,6 +91,7 @@ def translate_document(
             requests = work.send(answers)
         except StopIteration as end:
             translation, report = end.value
+            report.unreadable = len(SURROGATE.findall(content))
             return DocumentTranslation(write(translation), report)
         answers = model.translate(requests)
         done += len(requests)
@@ -103,7 +104,12 @@ def _decoded(text, format):
     if isinstance(text, str):
         return text, str
     bom, unicode = next((pair for pair in _BOMS if text.startswith(pair[0])), (b"", "utf-8"))
-    name, codec = None if bom else format.encoding(text), None
+    # Each character of UTF-16 without a byte order mark has a zero byte, if it is of ASCII.
+    for offset, name in ((1, "utf-16-le"), (0, "utf-16-be")) if not bom else ():
+        zeros, others = (text[first:1000:2].count(0) for first in (offset, 1 - offset))
+        if zeros > len(text[:1000]) // 5 and zeros > 10 * others:
+            unicode = name
+    name, codec = None if bom or unicode != "utf-8" else format.encoding(text), None
     with contextlib.suppress(LookupError, UnicodeError):
         if name and _ASCII.encode().decode(name) == _ASCII:
             codec = codecs.lookup(name).name

@@ -11,7 +11,7 @@ _COMBINING = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0e7f"
 _LETTER = rf"(?:[^\W{_SPACELESS}]|[{_COMBINING}])"
 _TOKEN = re.compile(rf"[{_SPACELESS}]|{_LETTER}+(?:[-'’]{_LETTER}+)*|[^\w\s]")
 _BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 SPACELESS_SIGN = re.compile(f"[{_SPACELESS}\u3000-\u3002\uff01-\uff60]")
 
 
@@ -83,7 +83,7 @@ def _is_spaced(sign):
 
 def valid(text):
     """Returns a text with U+FFFD for each byte that was not UTF-8, in it a lone surrogate."""
-    return _SURROGATE.sub("\ufffd", text)
+    return SURROGATE.sub("\ufffd", text)
 
 
 def has_letters(text):

@@ -5,8 +5,10 @@ clients drive the same code.
 """
 
 import bisect
+import collections
 import dataclasses
 import itertools
+import re
 
 from kformer.documents.assembling import Assembly
 from kformer.documents.flattened import TERM, Flattened
@@ -16,6 +18,10 @@ from kformer.documents.job import Job, Request
 # Segments that are translated together: it bounds the memory.
 _WINDOW = 256
 _MOST_ITEMS = 20
+# So much of a source is told.
+_NOTED = 60
+_IN_NUMBER = re.compile(r"(?<=\d)[.,'’\s](?=\d)")
+_NUMBER = re.compile(r"(?<![^\W\d_])\d{1,30}")
 
 
 @dataclasses.dataclass
@@ -35,6 +41,21 @@ class TermUse:
 
 
 @dataclasses.dataclass
+class Problem:
+    """A place of a document that its reader should look at.
+
+    Attributes:
+        line: int. Its number in the document, from 1.
+        text: str. The begin of the source there.
+        reason: str. What happened.
+    """
+
+    line: int
+    text: str
+    reason: str
+
+
+@dataclasses.dataclass
 class Report:
     """What was done to a document.
 
@@ -47,6 +68,8 @@ class Report:
         untranslated: int. Parts for which the model returned nothing, and segments whose
             translation would have broken the document or that could not be read; they stay as they
             were.
+        unreadable: int. Bytes that are not in the document's encoding.
+        problems: list of `Problem`: what was not translated, and numbers that a translation lacks.
         terms: list of `TermUse`, in the order in which they were found.
     """
 
@@ -56,11 +79,13 @@ class Report:
     cut: int = 0
     cut_at: list = dataclasses.field(default_factory=list)
     untranslated: int = 0
+    unreadable: int = 0
+    problems: list = dataclasses.field(default_factory=list)
     terms: list = dataclasses.field(default_factory=list)
 
     def add(self, report):
         """Adds the numbers of another report; the positions of what was cut stay apart."""
-        for name in ("segments", "sentences", "parted", "cut", "untranslated"):
+        for name in ("segments", "sentences", "parted", "cut", "untranslated", "problems"):
             setattr(self, name, getattr(self, name) + getattr(report, name))
         for use in report.terms:
             self.add_term(use.source, use.target, use.found, use.used)
@@ -100,6 +125,12 @@ def translated(text, format, abilities, *, source_language, target_language=None
         options = (format, abilities, source_language, glossary, report)
         edits += yield from _Window(text, *options).run(window)
     report.cut_at = [moved_back(position, marks) for position in report.cut_at]
+    line, position, problems = 1, 0, []
+    for start, reason in sorted(report.problems):
+        line += text.count("\n", position, start)
+        position = start
+        problems.append(Problem(line, text[start : start + _NOTED].split("\n")[0], reason))
+    report.problems = problems
     return edited(text, edits), report
 
 
@@ -112,7 +143,9 @@ class _Window:
 
     def run(self, segments):
         """Translates segments; returns a list of `Edit`."""
-        self.report.untranslated += sum(not segment.pieces for segment in segments)
+        for segment in segments:
+            if not segment.pieces:
+                self._fail(segment, "it could not be read")
         flats = [Flattened(each, self.glossary) for each in segments if each.pieces]
         slices = [flat.sentences(self.language) for flat in flats]
         edits, refused = yield from self._translate(flats, slices, has_phrases=True)
@@ -122,8 +155,16 @@ class _Window:
             slices = [self._between_tags(*pair) for pair in zip(flats, slices, strict=True)]
             more, refused = yield from self._translate(flats, slices)
             edits += more
-            self.report.untranslated += len(refused)
+            for number in refused:
+                self._fail(flats[number].segment, "its translation would have broken the document")
         return edits
+
+    def _fail(self, segment, reason):
+        self.report.untranslated += 1
+        self._note(segment, reason)
+
+    def _note(self, segment, reason):
+        self.report.problems.append((segment.start, reason))
 
     def _translate(self, flats, slices, has_phrases=False):
         """Translates slices of segments; returns a list of `Edit`, and the indices of the segments
@@ -191,8 +232,20 @@ class _Window:
             report.parted += len(attempts) > 2
             report.cut += (num_cut := sum(attempt.is_cut for attempt in attempts))
             report.cut_at += [assembly.flat.segment.start] * bool(num_cut)
-            report.untranslated += sum(attempt.is_source for attempt in attempts)
+            for _ in range(sum(attempt.is_source for attempt in attempts)):
+                self._fail(assembly.flat.segment, "the model returned nothing")
+        lost = {}
+        for chunk in assembly.chunks:
+            lost |= dict.fromkeys(_numbers(chunk.source) - _numbers(chunk.target))
+        if lost:
+            numbers = ", ".join(map(str, lost))
+            self._note(assembly.flat.segment, f"the translation lacks {numbers}")
         for item in assembly.flat.items:
             if item.kind == TERM:
                 entry = item.entry
                 report.add_term(entry.source[0], entry.target, 1, item in assembly.used)
+
+
+def _numbers(text):
+    """Returns the numbers of a text, in whatever digits, without the signs in them."""
+    return collections.Counter(map(int, _NUMBER.findall(_IN_NUMBER.sub("", text))))

@@ -91,6 +91,8 @@ def test_a_document_into_one_of_several_languages(translate, options, capfd):
         (["--document", "page.html", "--alternatives", "2"], "--document is not for --altern"),
         (["--format", "html"], "--format is for --document"),
         (["--glossary", "absent", "--input", "page.html"], "'absent' does not exist"),
+        (["--language-pair", "pt-BR-en", "--split", "--input", "page.html"], "Write pt_BR-en."),
+        (["--language-pair", "en-zh-Hans", "--split", "--input", "page.html"], "Write en-zh_Hans."),
         (["--language-pair", "de", "--split", "--input", "page.html"], "two codes, such as de-en"),
         (
             ["--document", "page.html", "--language-pair", "en-de", "--target-language", "fr"],
