@@ -193,8 +193,8 @@ def _print_report(report):
         )
     if report.unreadable:
         print(
-            f"warning: {counted(report.unreadable, 'byte')} could not be read: the text is in another "
-            "encoding than UTF-8. Convert it, as with iconv -t utf-8.",
+            f"warning: {counted(report.unreadable, 'byte')} could not be read: the text is in "
+            "another encoding than UTF-8. Convert it, as with iconv -t utf-8.",
             file=sys.stderr,
         )
     problems = report.problems
