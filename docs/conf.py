@@ -4,6 +4,7 @@ The source folder is the whole repository, so that a link between two pages, not
 the same on the site and where the repository is read.
 """
 
+import importlib.metadata
 import os
 import pathlib
 import sys
@@ -21,6 +22,7 @@ author = "the authors of kformer"
 copyright = "the authors of kformer, Apache 2.0"
 version = release = kformer.__version__
 language = "en"
+smartquotes = False  # They would make a dash of the `--` of an option.
 
 extensions = [
     "myst_nb",
@@ -64,8 +66,14 @@ myst_heading_anchors = 4
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 html_theme = "furo"
+# Links between languages and the site's map need its address, which the package names.
+addresses = importlib.metadata.metadata(project).get_all("Project-URL") or []
+html_baseurl = dict(line.split(", ") for line in addresses).get("Documentation", "")
 html_title = f"kformer {release}"
 html_static_path = ["_static"]
+html_search_language = "chinese-and-english"
+templates_path = ["_templates"]
+html_additional_pages = {"index": "index.html", "404": "404.html"}
 html_css_files = ["kformer.css"]
 html_show_sphinx = False
 html_copy_source = False

@@ -1,5 +1,5 @@
 """What the site needs beyond Sphinx: docstrings in Markdown, pages of the reference, formulas in
-MathML, links from code to the reference, and the language of a page.
+MathML, links from code to the reference, pages in two languages, and search in both.
 """
 
 import inspect
@@ -10,11 +10,23 @@ import types
 from docstrings import to_rst
 from docutils import nodes
 from docutils.utils.math import latex2mathml
+from sphinx import addnodes
+from sphinx.environment.adapters.toctree import TocTree
+from sphinx.search.en import SearchEnglish
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 import kformer
 
 _API = pathlib.Path(__file__).parent / "api"
+_FIRST_PAGES = {"en": "docs/index", "zh": "docs/zh/index"}
+_CHINESE = {
+    "Next": "下一页",
+    "Previous": "上一页",
+    "On this page": "本页内容",
+    "Search": "搜索",
+    "Back to top": "回到顶部",
+    "Skip to content": "跳到正文",
+}
 
 
 def setup(app):
@@ -24,7 +36,10 @@ def setup(app):
     app.connect("autodoc-process-signature", read_signature)
     app.connect("source-read", add_commands)
     app.connect("source-read", join_chinese_lines)
-    app.connect("html-page-context", set_language)
+    app.connect("html-page-context", set_language, priority=400)  # The theme reads what it sets.
+    app.connect("html-page-context", mend_links_of_source)
+    app.connect("build-finished", write_sitemap)
+    app.add_search_language(Search)
     app.add_post_transform(LinkNames)
     app.add_html_math_renderer("mathml", (visit_math, depart_math), (visit_block, depart_math))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -169,10 +184,98 @@ def _is_linked(node):
     return False
 
 
+def language_of(page):
+    """The language of a page, by its path."""
+    return "zh" if "/zh/" in page else "en"
+
+
+def translation_of(page, pages):
+    """The same page in the other language, or `None`."""
+    folder, _, name = page.rpartition("/")
+    other = folder.removesuffix("/zh") if language_of(page) == "zh" else f"{folder}/zh"
+    return f"{other}/{name}" if f"{other}/{name}" in pages else None
+
+
 def set_language(app, pagename, templatename, context, doctree):
-    """A Chinese page names its language, by which browsers choose fonts and voices."""
-    if "/zh/" in pagename:
+    """Gives a page its language, the pages of its language beside it, and a link to the other."""
+    language = language_of(pagename)
+    other = {"en": "zh", "zh": "en"}[language]
+    translation = translation_of(pagename, app.env.found_docs)
+    context["first_page"] = context["master_doc"] = _FIRST_PAGES[language]
+    context["switch"] = (other, translation or _FIRST_PAGES[other])
+    context["translations"] = {language: pagename, other: translation} if translation else {}
+    context["toctree"] = lambda **options: sidebar(app, pagename, options)
+    if pagename in _FIRST_PAGES.values():
+        context["prev"] = None
+    if context.get("next") and context["next"]["link"].endswith("/zh/index.html"):
+        context["next"] = None
+    if language == "zh":
         context["language"] = "zh-CN"
+        context["_"] = context["gettext"] = lambda text: _CHINESE.get(text.strip(), text)
+
+
+def sidebar(app, pagename, options):
+    """The pages of the language of a page, as HTML."""
+    first = app.env.get_doctree(_FIRST_PAGES[language_of(pagename)])
+    trees = [
+        TocTree(app.env).resolve(pagename, app.builder, tree, **options)
+        for tree in first.findall(addnodes.toctree)
+        if tree["includefiles"] != [_FIRST_PAGES["zh"]]
+    ]
+    return "".join(app.builder.render_partial(tree)["fragment"] for tree in trees)
+
+
+def mend_links_of_source(app, pagename, templatename, context, doctree):
+    """Mends the links of a page of source: Sphinx looks for all its names in one package."""
+    if not pagename.startswith("_modules/kformer/"):
+        return
+    objects = app.env.get_domain("py").objects
+    module = pagename.removeprefix("_modules/").replace("/", ".")
+
+    def mended(link):
+        start, package, name = link.groups()
+        names = [
+            name,
+            f"{package}.{name.removeprefix('kformer.')}",
+            f"{module}.{name.split('.')[-1]}",
+        ]
+        return f'{start}{next(name for name in names if name in objects)}"'
+
+    pattern = r'(class="viewcode-back" href="[^"#]*/(kformer[\w.]*)\.html#)([\w.]+)"'
+    context["body"] = re.sub(pattern, mended, context["body"])
+
+
+def write_sitemap(app, exception):
+    """Lists the pages for search engines, if the site has an address."""
+    if app.config.html_baseurl and not exception:
+        pages = [f"{app.config.html_baseurl}{page}.html" for page in sorted(app.env.found_docs)]
+        path = pathlib.Path(app.outdir, "sitemap.xml")
+        urls = "".join(f"<url><loc>{page}</loc></url>\n" for page in pages)
+        text = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{urls}</urlset>\n'
+        path.write_text(text, encoding="utf-8")
+
+
+class Search(SearchEnglish):
+    """English words, and all pairs of neighbours in Chinese text, which has no spaces."""
+
+    lang = "chinese-and-english"
+    js_splitter_code = r"""
+var splitQuery = (query) =>
+  [...query.matchAll(/[\u4e00-\u9fff]+|[\p{Letter}\p{Number}_]+/gu)].flatMap(([word]) =>
+    /[\u4e00-\u9fff]./u.test(word)
+      ? [...word].slice(1).map((sign, index) => word[index] + sign)
+      : [word]);
+"""
+
+    def split(self, text):
+        words = re.findall(r"[\u4e00-\u9fff]+|[^\W\u4e00-\u9fff]+", text)
+        return [part for word in words for part in _pairs(word)]
+
+
+def _pairs(word):
+    if not "\u4e00" <= word[0] <= "\u9fff":
+        return [word]
+    return [*word, *(word[index : index + 2] for index in range(len(word) - 1))]
 
 
 def visit_math(self, node):

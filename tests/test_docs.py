@@ -2,6 +2,8 @@
 site that `python -m docs` built has every public name and asks no other host.
 """
 
+import html
+import json
 import pathlib
 import re
 import shlex
@@ -138,15 +140,7 @@ def test_a_wrong_link_is_found(tmp_path):
 
 
 @pytest.mark.any_backend
-def test_each_page_is_in_the_site_and_each_notebook_in_the_tutorials():
-    listed = "".join(text_of(page) for page in (DOCS / "index.md", DOCS / "zh" / "index.md"))
-    for page in PAGES:
-        name = page.relative_to(DOCS).with_suffix("").as_posix()
-        assert (
-            page.stem == "index"
-            or re.search(rf"{name}(\.md|$)", listed, re.M)
-            or (page.stem.startswith("serving"))
-        ), name
+def test_each_notebook_is_in_the_tutorials():
     tutorials = text_of(DOCS / "tutorials.md") + text_of(DOCS / "zh" / "tutorials.md")
     for notebook in NOTEBOOKS:
         assert f"notebooks/{notebook.relative_to(ROOT / 'notebooks').as_posix()}" in tutorials
@@ -195,6 +189,46 @@ def test_the_site_asks_no_other_host():
         for match in loads.finditer(page.read_text(encoding="utf-8"))
     }
     assert found == set()
+
+
+@pytest.mark.any_backend
+def test_no_link_of_the_site_is_dead():
+    built("docs/index.html")
+    texts = {page.resolve(): page.read_text(encoding="utf-8") for page in SITE.rglob("*.html")}
+    texts.pop(SITE.resolve() / "404.html")  # Its links begin at the site's address.
+    names = {page: set(re.findall(r' (?:id|name)="([^"]*)"', text)) for page, text in texts.items()}
+    dead = []
+    for page, text in texts.items():
+        for link in set(re.findall(r'<[^>]* (?:href|src)="(?!\w+:|//)([^"]*)"', text)):
+            address = urllib.parse.urlsplit(html.unescape(link))
+            file = (page.parent / urllib.parse.unquote(address.path)).resolve()
+            target = file if address.path else page
+            anchor = urllib.parse.unquote(address.fragment)
+            is_there = anchor in names[target] if anchor and target in names else target.exists()
+            if not is_there:
+                dead.append((page.name, link))
+    assert dead == []
+
+
+@pytest.mark.any_backend
+def test_a_page_of_the_site_is_in_one_language():
+    english, chinese = (
+        built(f"docs/{name}.html").read_text(encoding="utf-8") for name in ("start", "zh/start")
+    )
+    assert '<html class="no-js" lang="en"' in english
+    assert '<html class="no-js" lang="zh-CN"' in chinese
+    assert re.search(r'hreflang="zh" href="zh/start.html"', english)
+    assert re.search(r'hreflang="en" href="../start.html"', chinese)
+    for text, other in ((english, "教程"), (chinese, "Tutorials")):
+        assert other not in re.search(r'<div class="sidebar-tree">.*?</aside>', text, re.S)[0]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("word", ["安装", "语料", "束搜", "搜索", "beam"])
+def test_the_search_of_the_site_knows_a_word(word):
+    index = built("searchindex.js").read_text(encoding="utf-8")
+    terms = json.loads(index[len("Search.setIndex(") : -1])["terms"]
+    assert word in terms
 
 
 @pytest.mark.any_backend
