@@ -26,13 +26,13 @@ class CommandOptions:
     """The options that commands choose from by their names."""
 
     document: Path | None = option(
-        "Translate a whole document in place of lines: text, HTML, Markdown, SRT or PO. Its "
+        "Translate a whole document in place of lines: text, HTML, DOCX and others. Its "
         "markup stays as it is.",
         settled="",
         group="Documents",
     )
     format: str | None = option(
-        "With --document: text, html, markdown, srt, vtt or po.",
+        "With --document: text, html, markdown, srt, vtt, po, docx, pptx or odt.",
         settled="by the ending of the file's name, else text",
         metavar="NAME",
     )

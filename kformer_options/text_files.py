@@ -4,6 +4,7 @@ This module imports only the standard library: a command checks its files before
 else, and kformer reads it too, so that a fault has one wording.
 """
 
+import itertools
 import os
 import pathlib
 
@@ -26,9 +27,16 @@ _COMPRESSED = {
 _UTF_16 = "UTF-16, not UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)."
 _NO_LINES = {**_COMPRESSED, b"\xff\xfe": _UTF_16, b"\xfe\xff": _UTF_16}
 _SAVE_AS_TEXT = "not text: save it as HTML, Markdown or plain text first."
+# The endings of documents that are ZIP archives, by their format.
+OFFICE = {
+    "docx": (".docx", ".docm", ".dotx", ".dotm"),
+    "pptx": (".pptx", ".pptm", ".potx", ".ppsx"),
+    "odt": (".odt", ".ott", ".odp", ".otp"),
+}
+_ARCHIVE = b"PK\x03\x04"
 _NO_DOCUMENT = {
     **_COMPRESSED,
-    b"PK\x03\x04": f"a ZIP archive, as docx and odt are, {_SAVE_AS_TEXT}",
+    _ARCHIVE: f"a ZIP archive, and none of docx, pptx and odt by its ending: {_SAVE_AS_TEXT[10:]}",
     b"%PDF-": f"a PDF, {_SAVE_AS_TEXT}",
 }
 
@@ -62,7 +70,7 @@ def check_readable(texts, side, is_document=False, may_be_compressed=False):
     path = pathlib.Path(texts)
     wanted = "a UTF-8 text file with one sentence per line"
     if is_document:
-        wanted = "a document: text, HTML, Markdown, SRT or PO"
+        wanted = "a document, such as text, HTML, Markdown or DOCX"
     if path.is_dir():
         raise ValueError(f"The {side} '{path}' is a folder; give the path of {wanted}.")
     if not path.exists():
@@ -73,6 +81,8 @@ def check_readable(texts, side, is_document=False, may_be_compressed=False):
     if path.is_file():
         with open(path, "rb") as file:
             start = file.read(6)
+        if is_document and path.suffix.lower() in itertools.chain(*OFFICE.values()):
+            return
         for mark, problem in (_NO_DOCUMENT if is_document else _NO_LINES).items():
             if start.startswith(mark) and not (may_be_compressed and mark in COMPRESSIONS):
                 raise ValueError(f"The {side} file '{path}' is {problem}")

@@ -7,7 +7,7 @@ every other character stays.
 import abc
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 # Kinds of `Mark`. At INLINE a sentence goes on, as around a picture; at BREAK a line ends within a
 # sentence, which stands there for a space; at BOUNDARY a sentence ends, whatever its signs are.
@@ -73,12 +73,15 @@ class Segment:
             is not translated since it could not be read. A tag without a partner, or within too
             many others, becomes a boundary.
         format: `Format`, default `None`. That of the slice, if it is another than the document's.
+        written: function of the pieces of a translation, joined, to what replaces the slice;
+            default `str`.
     """
 
     start: int
     end: int
     pieces: list
     format: "Format | None" = None
+    written: Callable = str
 
     def __post_init__(self):
         pieces, partners, opened, counts = self.pieces, {}, [], collections.Counter()

@@ -5,11 +5,15 @@ import pathlib
 from kformer.documents.gettext_catalogue import Catalogue
 from kformer.documents.html_pages import HTML
 from kformer.documents.markdown import Markdown
+from kformer.documents.office import OpenDocument, Slides, Word
 from kformer.documents.plain_text import Lines, PlainText
 from kformer.documents.subtitles import Subtitles, WebVTT
 from kformer.utils.checks import check_choice
 
-_FORMATS = (PlainText, HTML, Markdown, Subtitles, WebVTT, Catalogue, Lines)
+_FORMATS = (
+    *(PlainText, HTML, Markdown, Subtitles, WebVTT, Catalogue, Lines),
+    *(Word, Slides, OpenDocument),
+)
 FORMATS = tuple(format.name for format in _FORMATS)
 
 

@@ -247,10 +247,27 @@ def _kind(token, is_whole):
 
 def _segment(text, run, offset):
     """Returns the `Segment` of a run, without what stands around its text; `None` without text."""
-    kinds = [kind for _, _, kind in run]
-    texts = {i: text[slice(*run[i][:2])] for i, kind in enumerate(kinds) if kind == "text"}
-    if not any(has_letters(unescaped(raw)) for raw in texts.values()):
-        return None
+    raws = [text[start:end] for start, end, _ in run]
+    first, pieces = pieces_of(raws, [kind for _, _, kind in run])
+    if pieces:
+        last = first + len(pieces) - 1
+        return Segment(run[first][0] + offset, run[last][1] + offset, pieces)
+
+
+def pieces_of(raws, kinds):
+    """Returns the pieces of a segment, without what stands around its text.
+
+    Args:
+        raws: list of str. Slices of a document.
+        kinds: list of their kinds: "text", "kept", "mark", "line", `BOUNDARY`, or the `Token` of a
+            tag within a sentence.
+
+    Returns:
+        The index of the first slice, and the list of pieces; it is empty if there is no text.
+    """
+    texts = {i: _shown(raw) for i, raw in enumerate(raws) if kinds[i] == "text"}
+    if not any(map(has_letters, texts.values())):
+        return 0, []
     first, last = _bounds(kinds, texts)
     line_kinds, before, lines = {}, "", []
     for index in range(first, last + 1):
@@ -265,19 +282,23 @@ def _segment(text, run, offset):
             before, lines = after, []
     pieces = []
     for index in range(first, last + 1):
-        start, end, kind = run[index]
-        raw = text[start:end]
+        raw, kind = raws[index], kinds[index]
         if kind == "text":
-            pieces.append(Text(unescaped(raw)))
+            pieces.append(Text(texts[index]))
         elif kind == "kept":
             pieces.append(Kept(raw))
-        elif kind == "line":
+        elif kind in ("line", BOUNDARY):
             pieces.append(Mark(raw, line_kinds.get(index, BOUNDARY)))
         elif kind == "mark":
             pieces.append(Mark(raw))
         else:
             pieces.append(Tag(raw, kind.name, kind.kind == "start"))
-    return Segment(run[first][0] + offset, run[last][1] + offset, pieces)
+    return first, pieces
+
+
+def _shown(raw):
+    """Returns the text that a slice of a page shows."""
+    return raw[9:-3] if raw.startswith("<![CDATA[") else unescaped(raw)
 
 
 def _bounds(kinds, texts):

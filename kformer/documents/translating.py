@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
+from kformer.documents.office import Archive
 from kformer.documents.words import SURROGATE, one_line, tokens
 from kformer.documents.work import Report, translated
 
@@ -48,8 +49,9 @@ def translate_document(
     Args:
         translator: `kformer.Translator` or `kformer.export.SavedModelTranslator`.
         text: str, or bytes as they stand in a file.
-        format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"vtt"` or
-            `"po"`; or `"lines"`, text with something of its own in each line.
+        format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"vtt"`,
+            `"po"`, or `"docx"`, `"pptx"` or `"odt"`, whose text is bytes; or `"lines"`, text with
+            something of its own in each line.
         glossary: `Glossary`, default `None`. How terms are translated.
         source_language: str, default `None`. The code of the document's language, such as "de", for
             the ends of its sentences; `None` for that of the translator if it has several, else for
@@ -101,6 +103,10 @@ def translate_document(
 
 def _decoded(text, format):
     """Returns a document as str, and a function from its translation to what its reader gets."""
+    if isinstance(format, Archive):
+        if isinstance(text, str):
+            raise ValueError(f"A document of the format {format.name!r} is bytes: read the file.")
+        return format.unpacked(text)
     if isinstance(text, str):
         return text, str
     bom, unicode = next((pair for pair in _BOMS if text.startswith(pair[0])), (b"", "utf-8"))

@@ -220,7 +220,7 @@ class _Window:
         for escape in format.escapes:
             target = assembly.write(escape)
             if assembly.is_complete and format.is_sound(source, target):
-                return Edit(segment.start, segment.end, target)
+                return Edit(segment.start, segment.end, segment.written(target))
         return None
 
     def _count(self, jobs, assembly):

@@ -71,6 +71,23 @@ def naming_damage(path):
 
 
 @contextlib.contextmanager
+def naming_archive(path):
+    """Makes the errors of reading a ZIP archive one sentence about it.
+
+    Args:
+        path: path of the archive, or what it is, for messages.
+
+    Raises:
+        ValueError: it is damaged, has a password, or is packed in a way that Python does not know.
+    """
+    try:
+        with naming_damage(path):
+            yield
+    except (RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"{path} cannot be unpacked ({error}): pack it again.") from error
+
+
+@contextlib.contextmanager
 def open_binary(path):
     """Opens a file for reading, decompressed.
 

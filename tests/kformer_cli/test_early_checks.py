@@ -64,7 +64,8 @@ def folder(tmp_path, monkeypatch):
         ("train --output {0}/absent --resume", "absent to go on with: give the folder of one, or "
          "the text of a new one by --train-source and --train-target."),
         (f"translate {RUN} --document {{0}}/page.pdf",
-         "page.pdf' does not exist; give the path of a document: text, HTML, Markdown, SRT or PO."),
+         "page.pdf' does not exist; give the path of a document, such as text, HTML, Markdown "
+         "or DOCX."),
         ("train --train-source {0}/utf16.en --train-target {0}/train.en --output {0}/new",
          "is UTF-16, not UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)."),
         ("train --train-source {0}/train.en --train-target {0}/train.en --output {0}/new "

@@ -10,7 +10,13 @@ import zipfile
 
 from kformer.data.corpora.tmx import tmx_pairs
 from kformer.utils.checks import shown
-from kformer.utils.compressed import check_compression, naming_damage, open_binary, plain_name
+from kformer.utils.compressed import (
+    check_compression,
+    naming_archive,
+    naming_damage,
+    open_binary,
+    plain_name,
+)
 from kformer.utils.files import inside, parse_json, read_json
 from kformer.utils.gettext import charset, read_catalogue
 from kformer.utils.languages import is_language
@@ -198,7 +204,7 @@ def _aligned(files, names):
 
 
 def _moses(path, corpus):
-    with _naming_archive(path), zipfile.ZipFile(path) as archive:
+    with naming_archive(path), zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         ends = [f".{language}" for language in corpus.languages]
         stems = [
@@ -215,15 +221,6 @@ def _moses(path, corpus):
                 files = [stack.enter_context(archive.open(member)) for member in members]
                 buffered = [io.BufferedReader(file, _BLOCK_BYTES) for file in files]
                 yield from _aligned(buffered, [f"{path}/{member}" for member in members])
-
-
-@contextlib.contextmanager
-def _naming_archive(path):
-    try:
-        with naming_damage(path):
-            yield
-    except (RuntimeError, NotImplementedError) as error:  # A password, an unknown compression.
-        raise ValueError(f"{path} cannot be unpacked ({error}): pack it again.") from error
 
 
 # Lines with columns.

@@ -1,0 +1,208 @@
+"""DOCX, PPTX and ODT: only text changes, and runs, fields, notes and nested paragraphs stay."""
+
+import io
+import re
+import xml.etree.ElementTree as ET
+import zipfile
+
+import pytest
+
+from kformer.documents import Glossary, office, translate_document
+from tests.documents.fakes import Fake, reverse, scrambled
+
+pytestmark = pytest.mark.any_backend
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+NAMESPACES = {
+    "docx": f'xmlns:w="{WORD}" xmlns:r="r" xmlns:m="m"',
+    "pptx": 'xmlns:a="a" xmlns:p="p"',
+    "odt": 'xmlns:text="text" xmlns:office="office" xmlns:draw="draw"',
+}
+MEMBERS = {"docx": "word/document.xml", "pptx": "ppt/slides/slide1.xml", "odt": "content.xml"}
+
+
+def archive(format, body, members=()):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr(zipfile.ZipInfo("mimetype"), "a kind")
+        page = f'<?xml version="1.0" encoding="UTF-8"?>\n<x {NAMESPACES[format]}>{body}</x>'
+        out.writestr(MEMBERS[format], page)
+        for name, content in dict(members).items():
+            out.writestr(name, content)
+    return file.getvalue()
+
+
+def members(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as source:
+        return {name: source.read(name) for name in source.namelist()}
+
+
+def translated(format, body, function=str.upper, **options):
+    """The body of a document's translation, which another parser reads."""
+    source = archive(format, body)
+    found = translate_document(Fake(function), source, format, **options).text
+    before, after = members(source), members(found)
+    assert [*before] == [*after] and before["mimetype"] == after["mimetype"]
+    page = after[MEMBERS[format]]
+    ET.fromstring(page)
+    return re.fullmatch(r".*?<x [^>]*>(.*)</x>", page.decode(), re.S)[1]
+
+
+def run(text, properties=""):
+    return f'<w:r>{properties}<w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+BOLD, RED = "<w:rPr><w:b/></w:rPr>", '<w:rPr><w:color w:val="f00"/></w:rPr>'
+NOTE = '<w:r><w:rPr><w:i/></w:rPr><w:footnoteReference w:id="2"/></w:r>'
+FIELD = (
+    '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> {} </w:instrText></w:r>'
+    '<w:r><w:fldChar w:fldCharType="separate"/></w:r>{}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        run("one ") + run("two", BOLD) + run(" three ") + run("four", RED) + run("."),
+        run("H") + run("2", BOLD) + run("O, ") + NOTE + run("one"),
+        run("a note") + NOTE + run(", and on"),
+        run("the ") + f'<w:hyperlink r:id="1">{run("link", RED)}</w:hyperlink>' + run(" here"),
+        run("it ") + f"<w:ins>{run('was put')}</w:ins>" + run(" in"),
+        run("it <w:del/>".replace("<w:del/>", "")) + "<w:del><w:r><w:delText>gone</w:delText></w:r>"
+        "</w:del>" + run("is"),
+        f'<w:bookmarkStart w:id="1"/>{run("all")}<w:bookmarkEnd w:id="1"/>{run(" of it")}',
+        f"<w:sdt><w:sdtPr/><w:sdtContent>{run('a', BOLD)}</w:sdtContent></w:sdt>{run(' long box')}",
+        run("on page ") + FIELD.format("PAGE", run("7")) + run(" of it"),
+        run("this ") + FIELD.format('HYPERLINK "x"', run("link", RED)) + run(" of it"),
+        run("the area ") + "<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>" + run(" of it"),
+        "<w:r><w:t>Name:</w:t><w:tab/><w:t>a man</w:t><w:br/><w:t>Town</w:t></w:r>",
+        '<w:commentRangeStart w:id="0"/>' + run("one") + '<w:commentRangeEnd w:id="0"/><w:r>'
+        '<w:commentReference w:id="0"/></w:r>' + run(" two"),
+    ],
+)
+def test_runs_stay_around_their_words(body):
+    """A translator that changes no order leaves all where it is."""
+    body = f"<w:p><w:pPr/>{body}</w:p>"
+    kept = ("7", "x", "gone")
+    expected = [(p, t if t in kept else t and t.upper()) for p, t in shown(body)]
+    assert shown(translated("docx", body)) == expected
+    assert shown(translated("docx", body, str)) == shown(body)
+    tags = r"<w:(?!r>|rPr|t[> ]|b/|i/|color)[^>]*>|</?m:.*?>"
+    for function in (reverse, scrambled, lambda text: "word"):
+        found = translated("docx", body, function)
+        assert sorted(re.findall(tags, found)) == sorted(re.findall(tags, body))
+        # A mark of a pair comes before the other, and a field is whole.
+        order = 'begin|separate|"end"|Start|End'
+        assert re.findall(order, found) == re.findall(order, body)
+
+
+def shown(body):
+    """The texts and marks of a paragraph, with the names of the elements around them and how they
+    look; texts that look equal are one.
+    """
+    rows = []
+
+    def visit(element, path):
+        properties = element.find(f"{{{WORD}}}rPr")
+        if properties is not None:
+            path = (*path, *(each.tag for each in properties))
+        name = element.tag.rpartition("}")[2]
+        if name in ("t", "delText") and rows and rows[-1][0] == path and rows[-1][1]:
+            rows[-1] = (path, rows[-1][1] + element.text)
+        elif name in ("t", "delText"):
+            rows.append((path, element.text))
+        elif name != "rPr":
+            rows.extend([] if name in ("r", "p") else [((*path, name), None)])
+            for child in element:
+                visit(child, path if name == "r" else (*path, name))
+
+    visit(ET.fromstring(f"<w:p {NAMESPACES['docx']}>{body}</w:p>"), ())
+    return rows
+
+
+def test_paragraphs_within_paragraphs():
+    box = f"<w:p>{run('in a box')}</w:p>"
+    body = f"<w:p>{run('before ')}<w:r><w:pict>{box}<v>{box}</v></w:pict></w:r>{run('after')}</w:p>"
+    assert translated("docx", body, reverse).count("box a in") == 2
+    upper = body.replace("in a box", "IN A BOX").replace("before", "BEFORE")
+    assert translated("docx", body) == upper.replace("after", "AFTER")
+
+
+def test_runs_that_look_equal_are_one_text():
+    language = '<w:rPr><w:lang w:val="de"/></w:rPr>'
+    body = f"<w:p>{run('hou')}<w:proofErr/>{run('ses', language)}{run(' are', '<w:rPr/>')}</w:p>"
+    fake = Fake(str.upper)
+    translate_document(fake, archive("docx", body), "docx")
+    assert fake.asked == ["houses are"]
+
+
+def test_slides():
+    def body(word):
+        field = "<a:fld><a:rPr/><a:t>7</a:t></a:fld>"
+        first = f'<a:rPr lang="en"/><a:t>{word("one")} </a:t></a:r><a:r><a:rPr b="1"/>'
+        return (
+            f"<a:p><a:pPr/><a:r>{first}<a:t>{word('two')}</a:t></a:r><a:br/><a:r>"
+            f'<a:rPr lang="en"/><a:t>{word("page")} </a:t></a:r>{field}<a:endParaRPr/></a:p>'
+        )
+
+    assert translated("pptx", body(str)) == body(str.upper)
+
+
+def test_open_document():
+    def body(word):
+        note = f"<text:note><n>1</n><b><text:p>{word('a note')}</text:p></b></text:note>"
+        return (
+            "<text:tracked-changes><text:p>gone</text:p></text:tracked-changes>"
+            f"<text:h>{word('title')}</text:h><text:p>{word('one')} <text:span c='b'>{word('two')}"
+            f"</text:span>{note} <text:a>{word('link')}</text:a><text:tab/>{word('new')}"
+            f"<office:annotation><text:p>stays</text:p></office:annotation> &lt; {word('old')} "
+            f"<text:date>1 May</text:date>.<draw:frame><text:p/><text:p>{word('box')}<draw:g>"
+            f"<text:p>{word('inner')}</text:p></draw:g></text:p></draw:frame></text:p>"
+        )
+
+    assert translated("odt", body(str), str) == body(str)
+    assert translated("odt", body(str)) == body(str.upper)
+    found = translated("odt", body(str), scrambled)
+    tags = [sorted(re.findall("<[^>]*>", text)) for text in (body(str), found)]
+    assert tags[0] == tags[1]
+
+
+def test_terms_and_signs():
+    body = f"<w:p>{run('a house')}</w:p>"
+    found = translated("docx", body, glossary=Glossary({"house": "H&M"}))
+    assert found == f"<w:p>{run('A H&amp;M')}</w:p>"
+    assert translated("docx", body, lambda text: "a\0\1<b>\3") == f"<w:p>{run('a&lt;b&gt;')}</w:p>"
+
+
+def test_members_without_text_stay():
+    others = {"word/comments.xml": f"<w:p>{run('a')}</w:p>", "word/media/a.png": bytes(range(256))}
+    page = f"<y {NAMESPACES['docx']}><w:p>{run('at top')}</w:p></y>"
+    source = archive("docx", f"<w:p>{run('a')}</w:p>", {**others, "word/header1.xml": page})
+    found = translate_document(Fake(str.upper), source, "docx")
+    after = members(found.text)
+    assert after["word/header1.xml"].decode() == page.replace("at top", "AT TOP")
+    assert all(after[name] == members(source)[name] for name in others)
+    assert found.report.segments == 2
+
+
+def test_what_is_said_of_macros_and_signatures():
+    extra = {"word/vbaProject.bin": b"", "_xmlsignatures/sig1.xml": b""}
+    source = archive("docx", f"<w:p>{run('a')}</w:p>", extra)
+    with pytest.warns(UserWarning, match="has macros") as warned:
+        translate_document(Fake(str.upper), source, "docx")
+    assert any("sign it again" in str(each.message) for each in warned)
+
+
+def test_archives_that_are_none(monkeypatch):
+    source = archive("docx", f"<w:p>{run('a')}</w:p>", {"a.bin": bytes(1 << 21)})
+    for content, message in (
+        (source, "times what it has when packed"),
+        (b"PK\3\4", "The document is damaged"),
+        ("a", "is bytes: read the file"),
+        (archive("odt", ""), "has no text of the format 'docx'"),
+        (archive("docx", "<a>"), "word/document.xml of the document is not valid XML"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translate_document(Fake(str), content, "docx")
+    monkeypatch.setattr(office, "_MOST_BYTES", 10)
+    with pytest.raises(ValueError, match="bytes when unpacked"):
+        translate_document(Fake(str), archive("docx", ""), "docx")
