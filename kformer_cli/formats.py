@@ -85,6 +85,9 @@ def export(
         "web: the folder of npm's package onnxruntime-web. Default: npm fetches it.",
         metavar="FOLDER",
     ),
+    single_file: bool = flag(
+        "--single-file", "web: one HTML file, which opens from a disk without a server."
+    ),
     **options,
 ):
     """Export a run, by default as a TensorFlow SavedModel: tokenizer, model and search in one
@@ -101,7 +104,8 @@ def export(
     names = None
     if signatures is not None:
         names = [name.strip() for name in signatures.split(",") if name.strip()]
-    settings = {"single": single, "signatures": names, "runtime": runtime}
+    settings = {"single": single or None, "signatures": names, "runtime": runtime}
+    settings["single_file"] = single_file or None
     entry = _check_export(run, format, dtype, search, settings, options)
     with quiet_imports():
         from kformer.export.serving_config import write_serving_config
@@ -113,7 +117,7 @@ def export(
         run, **set_options(options, [*LANGUAGES, "ensemble"])
     )
     beam_size = streaming.wide_enough(translator, options["beam_size"], options["n_best"] or 1)
-    settings |= {"beam_size": beam_size, "single": single or None}
+    settings["beam_size"] = beam_size
     search |= set_options(settings, settings)
     if dtype is not None:
         search["dtype"] = dtype
@@ -135,7 +139,7 @@ def _check_export(run, format, dtype, search, graph, options):
         run: path.
         format, dtype: str; the dtype may be `None`.
         search: dict of the options of the search that are set.
-        graph: dict of the options of one format alone, and their values.
+        graph: dict of the options that not all formats have, and their values.
         options: dict of the command's options.
 
     Returns:
@@ -153,28 +157,19 @@ def _check_export(run, format, dtype, search, graph, options):
         f"The format {format} holds no search options: give them to {format}.",
     )
     refuse(
-        "max_text_bytes" in search and format not in ("saved_model", "onnx", "web"),
-        f"--max-text-bytes is not for the format {format}, which does not tokenize.",
-    )
-    refuse(
-        options["serving_config"] and not is_saved_model,
-        f"--serving-config is for a SavedModel; TensorFlow Serving reads no {format}.",
-    )
-    refuse(
         "n_best" in search
         and graph["signatures"] is not None
         and "n_best" not in graph["signatures"],
         "--n-best is about the signature n_best, which --signatures leaves out: name it, too, or "
         "leave --n-best out.",
     )
-    refuse(
-        graph["runtime"] is not None and "runtime" not in entry.options,
-        f"--runtime is for a browser; the format {format} has none.",
-    )
-    for name, value in graph.items():
+    own = {**graph, "serving_config": options["serving_config"] or None, **search}
+    for name in set_options(own, own):
+        formats = [other.name for other in FORMATS.values() if name in other.options]
         refuse(
-            value not in (None, False) and name not in entry.options,
-            f"--{name} is about the signatures of a SavedModel; the format {format} has none.",
+            formats and format not in formats,
+            f"--{name.replace('_', '-')} is for the format {' or '.join(formats)}, not for "
+            f"{format}.",
         )
     refuse(
         dtype is not None and dtype not in entry.dtypes,

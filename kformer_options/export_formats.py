@@ -19,7 +19,7 @@ class ExportFormat:
         dtypes: tuple of str. How weights can be stored.
         default_dtype: str, default `None`, for the model's own dtype.
         has_search: bool, default `True`. Whether it keeps search options.
-        options: tuple of str, default empty. Options of `kformer export` for this format alone.
+        options: tuple of str, default empty. Options of `kformer export` that not all formats have.
         extra: str or `None`. The extra of kformer whose packages it needs.
     """
 
@@ -44,7 +44,7 @@ FORMATS = {
             "export_saved_model",
             dtypes=("float32", "bfloat16", "int8"),
             extra="tensorflow",
-            options=("single", "signatures", "imports"),
+            options=("single", "signatures", "imports", "serving_config", "max_text_bytes"),
         ),
         ExportFormat(
             "ctranslate2",
@@ -74,6 +74,7 @@ FORMATS = {
             "export_onnx",
             dtypes=("float32", "float16", "int8"),
             default_dtype="float32",
+            options=("max_text_bytes",),
             extra="onnx",
         ),
         ExportFormat(
@@ -83,7 +84,7 @@ FORMATS = {
             "export_web",
             dtypes=("float32", "float16", "int8"),
             default_dtype="float32",
-            options=("runtime",),
+            options=("runtime", "single_file", "max_text_bytes"),
             extra="onnx",
         ),
         ExportFormat(

@@ -113,4 +113,6 @@ def test_the_option_is_for_saved_models(tmp_path, capfd):
     run = ROOT / "tests" / "frozen_run"
     command = ["export", run, "--output", tmp_path / "x", "--format", "onnx", "--serving-config"]
     assert main([*map(str, command)]) == 2
-    assert "--serving-config is for a SavedModel" in " ".join(capfd.readouterr().err.split())
+    assert "--serving-config is for the format saved_model, not for onnx." in " ".join(
+        capfd.readouterr().err.split()
+    )

@@ -197,11 +197,11 @@ def test_help_needs_no_keras_and_the_backend_is_set_before_it_is_imported():
         ),
         (
             ["export", str(RUN), "--output", "x", "--format", "hf", "--signatures", "n_best"],
-            "--signatures is about the signatures of a SavedModel; the format hf has none",
+            "--signatures is for the format saved_model, not for hf.",
         ),
         (
             ["export", str(RUN), "--output", "x", "--format", "onnx", "--signatures", ""],
-            "--signatures is about the signatures of a SavedModel; the format onnx has none",
+            "--signatures is for the format saved_model, not for onnx.",
         ),
         (["import", "folder"], "Missing option '--output'"),
     ],

@@ -1,6 +1,7 @@
 """The web format: the ONNX files of a model with a page and a library in JavaScript."""
 
 import base64
+import contextlib
 import hashlib
 import pathlib
 import shutil
@@ -11,7 +12,8 @@ import tempfile
 from kformer.decoding.searcher import check_options
 from kformer.export.checks import check_export
 from kformer.export.onnx.export import check_model, export_onnx
-from kformer.utils.files import new_folder
+from kformer.export.web.single_file import joined
+from kformer.utils.files import new_folder, replacing
 from kformer_options.names import named
 
 _RUNTIME = "onnxruntime-web"
@@ -49,8 +51,8 @@ SOFTWARE.
 """
 
 
-def export_web(translator, path, *, dtype="float32", runtime=None, **options):
-    """Writes a translator as a folder of static files that translates in a browser.
+def export_web(translator, path, *, dtype="float32", runtime=None, single_file=False, **options):
+    """Writes a translator as static files that translate in a browser.
 
     - `index.html`, `app.mjs`, `worker.mjs`, `style.css`: a page;
     - `kformer/`: the library in JavaScript, for pages of your own;
@@ -61,15 +63,17 @@ def export_web(translator, path, *, dtype="float32", runtime=None, **options):
 
     Args:
         translator: `kformer.Translator`.
-        path: path. The folder to make.
+        path: path. The folder to make, or the file.
         dtype: str, default "float32". How weights are stored: "float32", "float16" or "int8". The
             browser computes in float32.
         runtime: path, default `None`. The folder of npm's package onnxruntime-web; `None` to fetch
             the package by `npm pack` and check its digest.
+        single_file: bool, default False. Whether one HTML file holds everything, which opens from
+            `file://`, too.
         **options: fields of `kformer.decoding.SearchOptions` that differ from the translator's.
 
     Returns:
-        `pathlib.Path` of the folder.
+        `pathlib.Path` of the folder or file.
 
     Raises:
         ValueError: the path exists, the model, tokenizer or an option cannot be exported, or the
@@ -101,10 +105,18 @@ def export_web(translator, path, *, dtype="float32", runtime=None, **options):
             )
     check_model(translator.model)
     check_options(translator.model, search)
-    with new_folder(path) as folder:
+    with contextlib.ExitStack() as stack:
+        if single_file:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        else:
+            folder = stack.enter_context(new_folder(path))
         shutil.copytree(_FILES, folder, dirs_exist_ok=True)
         _write_runtime(runtime, folder / "ort")
         export_onnx(translator, folder / "model", dtype=dtype, **options)
+        if single_file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as aside:
+                aside.write_text(joined(folder), encoding="utf-8")
     return path
 
 

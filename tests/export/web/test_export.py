@@ -1,5 +1,7 @@
 """The folder for a browser: what it holds, and what its JavaScript returns in Node."""
 
+import base64
+import hashlib
 import json
 import pathlib
 import re
@@ -113,6 +115,25 @@ def test_the_folder_has_all_that_it_needs(tmp_path, runtime):
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "default-src 'none'" in page and "unsafe-inline" not in page
     assert (folder / "model" / "search.onnx").is_file()
+
+
+@pytest.mark.any_backend
+def test_a_single_file_holds_what_the_folder_holds(tmp_path, runtime):
+    translator = kformer.Translator.load(FROZEN_RUN)
+    folder = export_web(translator, tmp_path / "web", runtime=runtime)
+    path = tmp_path / "new" / "web.html"
+    assert export_web(translator, path, runtime=runtime, single_file=True) == path
+    page = path.read_text(encoding="utf-8")
+    files = dict(re.findall(r'data-file="([^"]+)">([^<]+)<', page))
+    assert "model/weights.bin" in files and "kformer/translator.mjs" in files
+    for name, content in files.items():
+        assert base64.b64decode(content) == (folder / name).read_bytes()
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    for part in re.findall(
+        r"<style>(.+?)</style>|<script type=.module.>(.+?)</script>", page, re.S
+    ):
+        digest = hashlib.sha256("".join(part).encode()).digest()
+        assert f"'sha256-{base64.b64encode(digest).decode()}'" in page
 
 
 @pytest.mark.any_backend

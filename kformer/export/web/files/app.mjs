@@ -35,7 +35,7 @@ function setPageLanguage(code) {
   show(...state);
 }
 
-const worker = new Worker(new URL("worker.mjs", import.meta.url), { type: "module" });
+const worker = globalThis.startWorker?.() ?? new Worker("worker.mjs", { type: "module" });
 worker.onerror = () => show("The worker could not start: serve this folder by http.");
 worker.onmessage = ({ data }) => {
   isBusy = false;

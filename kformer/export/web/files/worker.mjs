@@ -2,7 +2,8 @@
 
 import { Translator } from "./kformer/translator.mjs";
 
-const loading = Translator.load(new URL("model/", import.meta.url));
+// A page that holds its files has set the options.
+const loading = Translator.load("model/", globalThis.translatorOptions);
 loading.then(
   ({ languages, metadata }) => postMessage({ languages, width: metadata.search.beam_size }),
   (error) => postMessage({ error: error.message }),
