@@ -32,7 +32,7 @@ class CommandOptions:
         group="Documents",
     )
     format: str | None = option(
-        "With --document: text, html, markdown, srt, vtt, po, docx, pptx or odt.",
+        "With --document: text, html, markdown, srt, vtt, po, docx, pptx, odt or xliff.",
         settled="by the ending of the file's name, else text",
         metavar="NAME",
     )

@@ -8,11 +8,12 @@ from kformer.documents.markdown import Markdown
 from kformer.documents.office import OpenDocument, Slides, Word
 from kformer.documents.plain_text import Lines, PlainText
 from kformer.documents.subtitles import Subtitles, WebVTT
+from kformer.documents.xliff import XLIFF
 from kformer.utils.checks import check_choice
 
 _FORMATS = (
     *(PlainText, HTML, Markdown, Subtitles, WebVTT, Catalogue, Lines),
-    *(Word, Slides, OpenDocument),
+    *(Word, Slides, OpenDocument, XLIFF),
 )
 FORMATS = tuple(format.name for format in _FORMATS)
 

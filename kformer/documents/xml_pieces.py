@@ -24,14 +24,13 @@ class Names(NamedTuple):
         pairs: frozenset of str. Those whose text is translated.
         lines: frozenset of str. Those that end a line.
         ends: frozenset of str. Those that end a sentence.
-        marks: frozenset of str. Those whose text does not count as a word. Others with nothing but
-            text count as one.
+        words: frozenset of str. Those that count as a word; `None` for those with nothing but text.
     """
 
     pairs: frozenset
     lines: frozenset = frozenset()
     ends: frozenset = frozenset()
-    marks: frozenset = frozenset()
+    words: frozenset | None = None
 
 
 def escaped(text):
@@ -121,8 +120,9 @@ def runs(text, tokens, names):
         elif name in names.ends:
             yield token.start, end, BOUNDARY
         else:
-            is_word = is_kept or (inner and all(each.kind == "text" for each in inner))
-            yield token.start, end, "kept" if is_word and name not in names.marks else "mark"
+            is_text = bool(inner) and all(each.kind == "text" for each in inner)
+            is_word = is_text if names.words is None else name in names.words
+            yield token.start, end, "kept" if is_kept or is_word else "mark"
 
 
 def mark_of_pair(token):

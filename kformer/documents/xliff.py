@@ -1,0 +1,135 @@
+"""XLIFF 1.2 and 2: targets are written from their sources, all else stays."""
+
+import html
+
+from kformer.documents.format import BOUNDARY, Edit, Mark, Segment
+from kformer.documents.html_pages import HTML, pieces_of
+from kformer.documents.html_tokens import ATTRIBUTE, html_tokens
+from kformer.documents.sentences import language_tag
+from kformer.documents.xml_pieces import (
+    Names,
+    check_xml,
+    elements,
+    escaped,
+    holds,
+    local,
+    runs,
+    values,
+    without_overlaps,
+)
+
+_NAMES = Names(pairs=frozenset(("g", "pc", "mrk")), words=frozenset(("x", "ph")))
+# Elements with a source and a target that are none of a unit, such as those of old matches.
+_OTHERS = frozenset(("alt-trans", "matches", "bin-unit"))
+_UNITS = frozenset(("trans-unit", "segment"))
+# A target in one of these states is written again.
+_STATES = frozenset(("new", "needs-translation", "initial"))
+_LANGUAGES = {"file": "target-language", "xliff": "trgLang"}
+_NEW = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
+
+
+class XLIFF(HTML):
+    """XLIFF files.
+
+    A target is written if it is missing, empty, or in a state that says that it is not translated.
+    """
+
+    name = "xliff"
+    endings = (".xlf", ".xliff")
+    escapes = (escaped,)
+
+    def segments(self, text):
+        check_xml(text, "The document")
+        # For each open element, whether its text is translated.
+        opened, unit, tokens = [True], None, []
+        for token in html_tokens(text):
+            name = local(token.name)
+            if unit is not None:
+                tokens.append(token)
+            if holds(token):
+                value = token.attributes.get("translate")
+                is_translated = opened[-1] if value not in ("yes", "no") else value == "yes"
+                opened.append(is_translated and name not in _OTHERS)
+                if name in _UNITS and opened[-1]:
+                    unit, tokens = token, []
+            elif token.kind == "end":
+                opened.pop()
+                if unit is not None and name in _UNITS:
+                    segment = _segment(text, unit, tokens[:-1])
+                    unit = None
+                    if segment is not None:
+                        yield segment
+
+    def language_edits(self, text, source, target):
+        """The language of targets, where the document does not say it."""
+        for token in html_tokens(text):
+            name, attributes = local(token.name), values(token)
+            attribute = _LANGUAGES.get(name)
+            is_second = attributes.get("version", "1").startswith("2")
+            if target is None or not holds(token) or attribute is None:
+                continue
+            if attribute.lower() not in attributes and (name == "file" or is_second):
+                position = token.start + 1 + len(token.name)
+                yield Edit(
+                    position, position, f' {attribute}="{html.escape(language_tag(target))}"'
+                )
+            if is_second and name == "xliff":
+                return
+
+
+def _segment(text, unit, tokens):
+    """Returns the `Segment` of a unit, which writes its target; `None` if it stays."""
+    children = {}
+    for token, inner, end in elements(tokens):
+        children.setdefault(local(token.name), (token, inner, end))
+    source, _, _ = children.get("source", (None, None, None))
+    if source is None:
+        return None
+    is_second = local(unit.name) == "segment"
+    source, inner, end = children.get("seg-source", children["source"])
+    target, content, stop = children.get("target", (None, [], end))
+    state = values(unit if is_second or target is None else target).get("state")
+    has_text = any(
+        token.kind != "text" or text[token.start : token.end].strip() for token in content
+    )
+    if has_text and state not in _STATES:
+        return None
+    slices = list(runs(text, inner, _NAMES))
+    kinds = without_overlaps([kind for *_, kind in slices])
+    first, pieces = pieces_of([text[start:last] for start, last, _ in slices], kinds)
+    if not pieces:
+        return None
+    prefix = text[source.start + 1 :].partition(source.name.rpartition(":")[2])[0]
+    if target is None:
+        # On a line of its own, as its source is.
+        gap = text[unit.end : children["source"][0].start]
+        tag, before = f"<{prefix}target>", gap[len(gap.rstrip()) :]
+    else:
+        tag, before = text[target.start : target.end], text[end : target.start]
+    begin = end if target is None else target.start
+    if is_second:
+        begin = unit.start
+        before = _with(text[unit.start : unit.end], {"state": "translated"}) + (
+            text[unit.end : end] + before
+        )
+    else:
+        tag = _with(tag, _NEW)
+        before = before if target is None else ""
+    lead = before + tag.replace("/>", ">")
+    lead += text[source.end : slices[first][0]]
+    tail = text[slices[first + len(pieces) - 1][1] : inner[-1].end] + f"</{prefix}target>"
+    pieces = [Mark(lead, BOUNDARY), *pieces, Mark(tail, BOUNDARY)]
+    return Segment(begin, stop, pieces)
+
+
+def _with(tag, attributes):
+    """Returns a start tag with some attributes, in place of what it has of them."""
+    for name, value in attributes.items():
+        matches = (m for m in ATTRIBUTE.finditer(tag, 1) if m[1] == name)
+        match = next(matches, None)
+        if match is None:
+            end = len(tag.rstrip("/> "))
+            tag = f'{tag[:end]} {name}="{value}"{tag[end:]}'
+        else:
+            tag = f'{tag[: match.start()]}{name}="{value}"{tag[match.end() :]}'
+    return tag
