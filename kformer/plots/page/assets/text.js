@@ -4,6 +4,7 @@
 const TEXTS = {
   en: {
     title: "Translator",
+    inBrowser: "A model can translate in a page without a server, too: kformer export RUN --format web",
     languageOfPage: "Language of this page",
     model: "Model",
     source: "Source",
@@ -92,6 +93,7 @@ const TEXTS = {
   },
   zh: {
     title: "翻译",
+    inBrowser: "模型也可以不用服务器，直接在网页里翻译：kformer export RUN --format web",
     languageOfPage: "页面语言",
     model: "模型",
     source: "原文",
