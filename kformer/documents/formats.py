@@ -7,6 +7,7 @@ from kformer.documents.html_pages import HTML
 from kformer.documents.markdown import Markdown
 from kformer.documents.office import OpenDocument, Slides, Word
 from kformer.documents.plain_text import Lines, PlainText
+from kformer.documents.resources import JSON, Android, Properties, Strings
 from kformer.documents.subtitles import Subtitles, WebVTT
 from kformer.documents.xliff import XLIFF
 from kformer.utils.checks import check_choice
@@ -14,6 +15,7 @@ from kformer.utils.checks import check_choice
 _FORMATS = (
     *(PlainText, HTML, Markdown, Subtitles, WebVTT, Catalogue, Lines),
     *(Word, Slides, OpenDocument, XLIFF),
+    *(JSON, Properties, Strings, Android),
 )
 FORMATS = tuple(format.name for format in _FORMATS)
 
@@ -37,4 +39,7 @@ def format_of(path):
         path: path.
     """
     ending = pathlib.PurePath(path).suffix.lower()
+    # Android names its files and not their endings.
+    if pathlib.PurePath(path).name == "strings.xml":
+        return Android.name
     return next((f.name for f in _FORMATS if ending in f.endings), PlainText.name)

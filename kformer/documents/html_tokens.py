@@ -44,7 +44,7 @@ class Token:
     attributes: dict = dataclasses.field(default_factory=dict)
 
 
-def html_tokens(text):
+def html_tokens(text, is_xml=None):
     """Yields the `Token` of a page or fragment, which together are all of it.
 
     What never ends goes on to the end of the page, as in browsers, if it is a comment. A tag is
@@ -55,7 +55,8 @@ def html_tokens(text):
         text: str.
     """
     begin = position = num_foreign = 0
-    is_xml = _XML.search(text, 0, 1000) is not None
+    if is_xml is None:
+        is_xml = _XML.search(text, 0, 1000) is not None
     last, pattern = text.rfind(">"), _TAG
     while (start := text.find("<", position)) >= 0:
         if not _TAG_START.match(text, start):

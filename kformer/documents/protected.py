@@ -8,20 +8,56 @@ HIDDEN, VISIBLE = "hidden", "visible"
 _URL = r"""(?:https?|ftp|file)://[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
 _WWW = r"""www\.[A-Za-z0-9-]+\.[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
 _MAIL = r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
+# %-5d, %.*s, %1$@, %I64d, where no catalogue says that "100% sure" has none.
+_PRINTF = (
+    r"%(?:\d{1,2}\$)?[-#0+']{0,3}(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*))?"
+    r"(?:hh|ll|I64|I32|[hlLzjtq])?(?:[diouxXeEfFgGcrsaApmCS](?!\w)|@)"
+)
 _PLACEHOLDERS = (
     r"\{\{[^{}\n]{1,80}\}\}",  # {{ name }}
     r"\{%[^{}\n]{1,80}%\}",  # {% block %}
     r"\$\{[^{}\n]{1,80}\}",  # ${name}
+    r"%\{\w{1,60}\}|\$t\([^()\n]{1,80}\)",  # %{name}, $t(key)
     r"\{[A-Za-z_]?[\w.\[\]]{0,60}(?:![rsa])?(?::[^{}\n]{0,20})?\}",  # {0}, {name:.2f}
     r"%\([A-Za-z_]\w{0,60}\)[-#0 +]{0,3}\d{0,3}(?:\.\d{1,3})?[a-zA-Z]",  # %(name)s
-    # %-5d, %.*s, %1$@, %I64d
-    r"%(?:\d{1,2}\$)?[-#0+']{0,3}(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*))?"
-    r"(?:hh|ll|I64|I32|[hlLzjtq])?(?:[diouxXeEfFgGcrsaApmCS](?!\w)|@)",
+    _PRINTF,
     r"%(?:\d{1,2}%|%|<\w{1,60}>[a-zA-Z]|L?\d{1,2}(?!\w)|n(?!\w))",  # %1% %% %<name>s %L1 %n
     r"%[HMSYmdyjBbAaIpZz](?:[:/. -]?%[HMSYmdyjBbAaIpZz])+(?!\w)",  # %H:%M
     r"\{\w{1,60},\s*(?:number|date|time|spellout|ordinal|duration)\b[^{}\n]{0,80}\}",  # ICU
     r"\$[A-Z_][A-Z0-9_]{1,60}\b",  # $NAME
 )
+_PERCENT = (
+    r"%(?:\d{1,2}\$)?[-#0+' ]*(?:\d{1,4}|\*(?:\d{1,2}\$)?)?(?:\.(?:\d{1,4}|\*(?:\d{1,2}\$)?)?)?"
+    r"(?:hh|ll|I64|I32|[hlLzjtq])?"
+)
+_C = _PERCENT + r"(?:[diouxXeEfFgGaAcCsSpnm%]|<PRI\w{2,12}>)"
+_PYTHON = r"%(?:\(\w{1,60}\))?[-#0+ ]*(?:\d{1,4}|\*)?(?:\.(?:\d{1,4}|\*))?[hlL]?[diouxXeEfFgGcrsa%]"
+_BRACES = r"\{\{|\}\}|\{[^{}\n]{0,80}(?:\{[^{}\n]{0,40}\}[^{}\n]{0,40}){0,4}\}"
+_QT = r"%(?:L?\d{1,2}|L?n)"
+# The placeholders of messages, by gettext's names for their kinds.
+PLACEHOLDERS = {
+    "c-format": _C,
+    "objc-format": _PERCENT + r"[diouxXeEfFgGaAcCsSpnmDUO@%]",
+    "python-format": _PYTHON,
+    "python-brace-format": _BRACES,
+    "java-format": r"\{\s*\d{1,2}\s*(?:,[^{}]{0,80})?\}",
+    "java-printf-format": r"%(?:\d{1,2}\$|<)?[-#+ 0,(]*\d{0,4}(?:\.\d{1,4})?(?:[tT]?[a-zA-Z]|%)",
+    "csharp-format": _BRACES,
+    "c++-format": _BRACES,
+    "rust-format": _BRACES,
+    "qt-format": _QT,
+    "qt-plural-format": _QT,
+    "kde-format": r"%\d{1,2}",
+    "boost-format": rf"%\d{{1,2}}%|%\|[^|\n]{{1,40}}\||{_C}",
+    "php-format": _PERCENT + r"[bcdeEufFgGosxX%]",
+    "ruby-format": rf"%<\w{{1,60}}>[-#0+ ]*[\d.]{{0,8}}[a-zA-Z]|%\{{\w{{1,60}}\}}|{_PYTHON}",
+    "perl-brace-format": r"\{\w{1,60}\}",
+    "javascript-format": _C,
+    "lua-format": _C,
+    "printf": _PRINTF + "|%%",
+    "sh-format": r"\$(?:\w{1,60}|\{\w{1,60}\})",
+}
+PLACEHOLDERS = {name: re.compile(pattern) for name, pattern in PLACEHOLDERS.items()}
 _CODE = (r"``[^`\n]{1,200}``", r":[a-z][a-z:+-]{1,30}:`[^`\n]{1,200}`", r"`[^`\n]{1,200}`_{0,2}")
 _UNITS = (
     "km/h m/s km² m² m³ cm² km cm mm µm nm m kg mg µg g t ml cl dl l L ms µs ns min h s Hz kHz "

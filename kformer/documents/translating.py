@@ -50,7 +50,8 @@ def translate_document(
         translator: `kformer.Translator` or `kformer.export.SavedModelTranslator`.
         text: str, or bytes as they stand in a file.
         format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"vtt"`,
-            `"po"`, `"xliff"`; or `"docx"`, `"pptx"` or `"odt"`, whose text is bytes; or `"lines"`,
+            `"po"`, `"json"` (also ARB), `"properties"`, `"strings"` (Apple's), `"android"`
+            (strings.xml), `"xliff"`; or `"docx"`, `"pptx"` or `"odt"`, whose text is bytes; or `"lines"`,
             text with something of its own in each line.
         glossary: `Glossary`, default `None`. How terms are translated.
         source_language: str, default `None`. The code of the document's language, such as "de", for

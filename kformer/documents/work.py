@@ -149,14 +149,16 @@ class _Window:
         flats = [Flattened(each, self.glossary) for each in segments if each.pieces]
         slices = [flat.sentences(self.language) for flat in flats]
         edits, refused = yield from self._translate(flats, slices, has_phrases=True)
-        if refused:
-            # What stands between tags is translated alone: no tag can move.
+        for has_items in (False, True):
+            if not refused:
+                return edits
+            # What stands between tags, and then items, is translated alone: none can move.
             flats, slices = ([each[i] for i in refused] for each in (flats, slices))
-            slices = [self._between_tags(*pair) for pair in zip(flats, slices, strict=True)]
+            slices = [self._between(*pair, has_items) for pair in zip(flats, slices, strict=True)]
             more, refused = yield from self._translate(flats, slices)
             edits += more
-            for number in refused:
-                self._fail(flats[number].segment, "its translation would have broken the document")
+        for number in refused:
+            self._fail(flats[number].segment, "its translation would have broken the document")
         return edits
 
     def _fail(self, segment, reason):
@@ -203,10 +205,13 @@ class _Window:
             jobs += [Job(flat, *pair, self.abilities) for pair in pairs]
         return jobs
 
-    def _between_tags(self, flat, slices):
-        """Returns the slices of sentences, divided where a tag or mark stands."""
+    def _between(self, flat, slices, has_items):
+        """Returns the slices of sentences, divided where a tag, a mark or an item stands."""
         pairs = []
-        positions = sorted({position for position, _ in flat.events})
+        positions = {position for position, _ in flat.events}
+        if has_items:
+            positions |= {edge for item in flat.items for edge in (item.start, item.end)}
+        positions = sorted(positions)
         for start, end in slices:
             low, high = bisect.bisect_right(positions, start), bisect.bisect_left(positions, end)
             pairs += itertools.pairwise([start, *positions[low:high], end])

@@ -280,8 +280,8 @@ class Translator:
         Args:
             text: str, or bytes as they stand in a file.
             format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"vtt"`,
-                `"po"`, `"docx"`, `"pptx"`, `"odt"`, `"xliff"` or
-                `"lines"`.
+                `"po"`, `"json"`, `"properties"`, `"strings"`, `"android"`, `"docx"`, `"pptx"`,
+                `"odt"`, `"xliff"` or `"lines"`.
             glossary: `kformer.documents.Glossary`, default `None`. Terms and their translations.
             source_language: str, default `None`. The code of the document's language.
             target_language: str, default `None`. The code of the language to translate into; for a
