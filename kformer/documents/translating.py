@@ -51,8 +51,8 @@ def translate_document(
         text: str, or bytes as they stand in a file.
         format: str, default `"text"`. `"text"`, `"html"`, `"markdown"`, `"srt"`, `"vtt"`,
             `"po"`, `"json"` (also ARB), `"properties"`, `"strings"` (Apple's), `"android"`
-            (strings.xml), `"xliff"`; or `"docx"`, `"pptx"` or `"odt"`, whose text is bytes; or `"lines"`,
-            text with something of its own in each line.
+            (strings.xml), `"xliff"`; or `"docx"`, `"pptx"` or `"odt"`, whose text is bytes; or
+            `"lines"`, text with something of its own in each line.
         glossary: `Glossary`, default `None`. How terms are translated.
         source_language: str, default `None`. The code of the document's language, such as "de", for
             the ends of its sentences; `None` for that of the translator if it has several, else for
