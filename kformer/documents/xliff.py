@@ -99,7 +99,7 @@ def _segment(text, unit, tokens):
     first, pieces = pieces_of([text[start:last] for start, last, _ in slices], kinds)
     if not pieces:
         return None
-    prefix = text[source.start + 1 :].partition(source.name.rpartition(":")[2])[0]
+    prefix = text[source.start + 1 : source.end].partition(source.name.rpartition(":")[2])[0]
     if target is None:
         # On a line of its own, as its source is.
         gap = text[unit.end : children["source"][0].start]

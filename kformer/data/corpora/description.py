@@ -75,7 +75,7 @@ class Corpus:
     """
 
     files: Path | Sequence[Path] | None = option(
-        "Files with both sides: .tsv, .csv, .tmx, .zip (of OPUS: one file for each language), "
+        "Files with both sides: .tsv, .csv, .tmx, .xlf, .zip (of OPUS: a file for each language), "
         ".jsonl, .parquet, .po, or a folder that the library datasets saved.",
         check=_paths,
     )

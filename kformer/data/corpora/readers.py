@@ -8,7 +8,7 @@ import itertools
 import pathlib
 import zipfile
 
-from kformer.data.corpora.tmx import tmx_pairs
+from kformer.data.corpora.units import unit_pairs
 from kformer.utils.checks import shown
 from kformer.utils.compressed import (
     check_compression,
@@ -420,7 +420,9 @@ def _catalogue(path, corpus):
 _READERS = {
     ".tsv": _tab_separated,
     ".csv": _comma_separated,
-    ".tmx": tmx_pairs,
+    ".tmx": unit_pairs,
+    ".xlf": unit_pairs,
+    ".xliff": unit_pairs,
     ".zip": _moses,
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,

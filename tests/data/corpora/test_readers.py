@@ -65,6 +65,16 @@ def tmx(path, pairs):
     path.write_text(text, "utf-8", newline="\n")
 
 
+def xliff(path, pairs):
+    units = "".join(
+        f"<trans-unit><source>{escape(s)}</source><target>{escape(t)}</target>"
+        "<alt-trans><target>non</target></alt-trans></trans-unit>"
+        for s, t in pairs
+    )
+    text = f'<xliff><file source-language="en-GB" target-language="DE">{units}</file></xliff>'
+    path.write_text(text, "utf-8", newline="\n")
+
+
 def moses(path, pairs):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("README", "by nobody")
@@ -112,6 +122,7 @@ WRITERS = {
     "x.csv": csv_file,
     "x.jsonl": jsonl,
     "x.tmx": tmx,
+    "x.xlf": xliff,
     "x.zip": moses,
     "x.parquet": parquet,
     "x": dataset,
@@ -234,6 +245,17 @@ def test_json_lines(tmp_path):
     fails("Line 1 of .* is not valid JSON .*nested", path, b"[" * 99_999)
     fails("holds list where a JSON object should be", path, b"[]")
     fails("Line 1 of .* has 3 at 'en', not a text", path, b'{"en": 3}')
+
+
+def test_xliff(tmp_path):
+    """Codes are no text, a target that is not translated is none, and the sides have languages."""
+    path = tmp_path / "x.xlf"
+    path.write_text(
+        '<xliff version="2.0" srcLang="de-AT" trgLang="en"><file><unit><segment><source>a<ph>{}'
+        '</ph>b <pc>c</pc></source><target>d</target></segment><segment state="initial"><source>e'
+        "</source><target>e</target></segment></unit></file></xliff>"
+    )
+    assert read(path) == [("d", "ab c"), ("", "e")]
 
 
 def test_translation_memories(tmp_path):

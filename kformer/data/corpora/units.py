@@ -1,4 +1,4 @@
-"""Pairs of texts from translation memories (TMX)."""
+"""Pairs of texts from translation memories (TMX) and from XLIFF."""
 
 from xml.parsers import expat
 
@@ -10,10 +10,16 @@ _BLOCK_BYTES = 1 << 16
 _MOST, _MOST_DEPTH = 1 << 20, 100
 # Elements in a text with the codes of another format, which are no text.
 _CODES = frozenset(("bpt", "ept", "it", "ph", "ut"))
+# What a unit of XLIFF has beside its texts, such as matches, which have texts of their own.
+_OTHERS = frozenset(("alt-trans", "matches", "seg-source"))
+_UNITS, _TEXTS = frozenset(("tu", "trans-unit", "segment")), frozenset(("seg", "source", "target"))
+_LANGUAGES = {"source": ("source-language", "srcLang"), "target": ("target-language", "trgLang")}
+# A target in one of these states is none yet.
+_NOT_TRANSLATED = ("new", "needs-translation", "initial")
 
 
-def tmx_pairs(path, corpus):
-    """Yields the pairs of a translation memory, one for each unit.
+def unit_pairs(path, corpus):
+    """Yields the pairs of a translation memory or an XLIFF file, one for each unit.
 
     Nothing of the file is held but what is being read. Declared entities are refused.
 
@@ -62,7 +68,8 @@ class _Units:
         self.pairs = []
         self._path, self._languages, self._parser = path, languages, parser
         self._sides = {}  # The side of each language that the file names.
-        self._unit, self._side = [None, None], None
+        self._unit, self._side, self._state = [None, None], None, None
+        self._named = {}  # The side of the sources and targets of XLIFF.
         self._text, self._size, self._depth, self._code_depth = None, 0, 0, None
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
         parser.CharacterDataHandler, parser.EntityDeclHandler = self._add, self._refuse
@@ -82,24 +89,36 @@ class _Units:
                 f"Line {line:,} of {self._path} has more than {_MOST_DEPTH} elements in one "
                 "another, which no translation memory has: remove them."
             )
-        if name == "tu":
-            self._unit = [None, None]
+        if self._code_depth is not None:
+            return
+        if name in ("xliff", "file"):
+            for side, names in _LANGUAGES.items():
+                tag = next((attributes[each] for each in names if each in attributes), None)
+                self._named[side] = self._named.get(side) if tag is None else self._side_of(tag)
+        elif name in _UNITS:
+            self._unit, self._state = [None, None], attributes.get("state")
         elif name == "tuv":
             self._side = self._side_of(attributes.get("xml:lang") or attributes.get("lang") or "")
-        elif name == "seg":
+        elif name in _TEXTS:
             self._text, self._size = [], 0
-        elif name in _CODES and self._code_depth is None:
+            if name != "seg":
+                self._side = self._named.get(name)
+            if name == "target" and attributes.get("state", self._state) in _NOT_TRANSLATED:
+                self._side = None
+        elif name in _CODES or name in _OTHERS:
             self._code_depth = self._depth
 
     def _end(self, name):
         if self._depth == self._code_depth:
             self._code_depth = None
         self._depth -= 1
-        if name == "seg":
+        if self._code_depth is not None:
+            return
+        if name in _TEXTS:
             if self._side is not None and self._unit[self._side] is None:
                 self._unit[self._side] = "".join(self._text)
             self._text = None
-        elif name == "tu":
+        elif name in _UNITS:
             self.pairs.append(self._unit)
 
     def _add(self, text):
