@@ -39,7 +39,7 @@ class Translator:
             str(folder / "search.onnx"), options, providers=["CPUExecutionProvider"]
         )
 
-    def __call__(self, texts, target_language="", hypotheses=1):
+    def __call__(self, texts, target_language="", hypotheses=1, prefixes=None):
         """Translates each text.
 
         Args:
@@ -47,14 +47,18 @@ class Translator:
             target_language: str, default "", for the translator's own. A code.
             hypotheses: int, default 1. With more than one, each result has as many `hypotheses`, a
                 list of dicts with `translation` and `score`.
+            prefixes: list of str, default `None`. How each translation begins.
 
         Returns:
             List of dicts with `translation`, `score` (the sum of log-probabilities) and
             `truncated`.
         """
-        return [self.translate(text, target_language, hypotheses) for text in texts]
+        if prefixes is None:
+            return [self.translate(text, target_language, hypotheses) for text in texts]
+        pairs = zip(texts, prefixes, strict=True)
+        return [self.translate(text, target_language, hypotheses, begin) for text, begin in pairs]
 
-    def translate(self, text, target_language="", hypotheses=1):
+    def translate(self, text, target_language="", hypotheses=1, prefix=""):
         """Translates one text; arguments as of a call. Returns a dict."""
         languages, search = self.metadata["languages"], self.metadata["search"]
         if target_language not in languages:
@@ -65,28 +69,36 @@ class Translator:
                 f"hypotheses is {hypotheses}, but must be between 1 and {search['beam_size']}, the "
                 "width of the beam."
             )
-        language = languages[target_language]
+        language, most = languages[target_language], search["max_length"]
+        prefix_ids = self.vocabularies["target"].encode(prefix)
+        if self.text["unknown_id"] in prefix_ids:
+            raise ValueError(f"The vocabulary cannot write the prefix {prefix!r}.")
+        prefix_ids = [*language["prefix_ids"], *prefix_ids]
+        if len(prefix_ids) > most:
+            raise ValueError(
+                f"The prefix {prefix!r} has {len(prefix_ids)} tokens, but a translation has at "
+                f"most {most}."
+            )
         ids, truncated = self.source_ids(text, language)
-        found = [("", 0.0)] * hypotheses
+        pairs = [("", 0.0)] * hypotheses
         if ids:
-            most = search["max_length"]
             ratio = min(language["length_ratio"], most)
             limit = int(len(ids) * ratio) + language["length_offset"]
-            limit = min(max(limit, language["least_limit"]), most)
+            limit = min(max(limit, language["least_limit"], len(prefix_ids)), most)
             inputs = {
                 "source_ids": np.array([ids]),
                 "limits": np.array([limit]),
-                "prefix": np.array(language["prefix_ids"], "int64"),
+                "prefix": np.array(prefix_ids, "int64"),
                 "length_penalty": np.array(language["length_penalty"], "float32"),
                 "n_best": np.array(hypotheses),
             }
             rows, scores = (values[0] for values in self.session.run(None, inputs))
             decode = self.vocabularies["target"].decode
-            pairs = zip(rows.tolist(), scores.tolist(), strict=True)
-            found = [(decode(row), score) for row, score in pairs][:hypotheses]
-        found = [{"translation": text, "score": score} for text, score in found]
-        result = {**found[0], "truncated": truncated}
-        return result if hypotheses == 1 else {**result, "hypotheses": found}
+            rows = map(decode, rows.tolist()[:hypotheses])
+            pairs = zip(rows, scores.tolist(), strict=False)
+        results = [{"translation": text, "score": score} for text, score in pairs]
+        result = {**results[0], "truncated": truncated}
+        return result if hypotheses == 1 else {**result, "hypotheses": results}
 
     def source_ids(self, text, language=None):
         """The ids that the model reads, and whether the text was cut; none for an empty text."""

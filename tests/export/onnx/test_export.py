@@ -304,11 +304,21 @@ def test_the_search_of_a_recurrent_decoder(make_translator, tmp_path, name):
     check_search(translator, tmp_path / "out", SEARCHES[name])
 
 
-def check_search(translator, path, options):
+@pytest.mark.any_backend
+def test_a_prefix_begins_a_translation(tmp_path):
+    translator = kformer.Translator.load(FROZEN_RUN)
+    prefixes = ["at noon and at", "x", "", "quarter " * 4, "It"]
+    check_search(translator, tmp_path / "out", SEARCHES["beam"], prefixes=prefixes)
+    exported = exported_translator.Translator(tmp_path / "out")
+    with pytest.raises(ValueError, match="has .* tokens, but a translation has at most 39"):
+        exported(["It"], prefixes=["noon " * 90])
+
+
+def check_search(translator, path, options, **rows):
     folder = onnx_export.export_onnx(translator, path, **options)
     n_best = options["beam_size"]
-    results = exported_translator.Translator(folder)(TEXTS, hypotheses=n_best)
-    expected = translator.translate(TEXTS, n_best=n_best, **options)
+    results = exported_translator.Translator(folder)(TEXTS, hypotheses=n_best, **rows)
+    expected = translator.translate(TEXTS, n_best=n_best, **rows, **options)
     for result, theirs in zip(results, expected, strict=True):
         assert result["truncated"] == theirs.truncated
         hypotheses = result["hypotheses"] if n_best > 1 else [result]

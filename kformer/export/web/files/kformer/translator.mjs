@@ -69,9 +69,10 @@ export class Translator {
    * @param {object} [options]
    * @param {string} [options.targetLanguage] one of `languages`
    * @param {number} [options.hypotheses] how many translations of each text, at most the beam's width
+   * @param {string[]} [options.prefixes] how each translation begins
    * @returns {Promise<Result[]>}
    */
-  async translate(texts, { targetLanguage = "", hypotheses = 1 } = {}) {
+  async translate(texts, { targetLanguage = "", hypotheses = 1, prefixes = texts.map(() => "") } = {}) {
     const { search, languages } = this.metadata, language = languages[targetLanguage];
     if (!language) {
       const codes = this.languages.join(", ") || "none: leave it out";
@@ -82,36 +83,53 @@ export class Translator {
         `hypotheses is ${hypotheses}, but must be between 1 and ${search.beam_size}, the width of the beam.`,
       );
     }
-    const results = [];
-    for (const text of texts) results.push(await this.#translateOne(text, language, hypotheses));
+    if (prefixes.length !== texts.length) {
+      throw new RangeError(`There are ${texts.length} texts, but ${prefixes.length} prefixes.`);
+    }
+    const begins = prefixes.map((prefix) => this.#prefixIds(prefix, language)), results = [];
+    for (const [i, text] of texts.entries()) {
+      results.push(await this.#translateOne(text, language, hypotheses, begins[i]));
+    }
     return results;
   }
 
-  async #translateOne(text, language, count) {
+  #prefixIds(prefix, language) {
+    const most = this.metadata.search.max_length, ids = this.vocabularies.target.encode(prefix);
+    if (ids.includes(this.metadata.text.unknown_id)) {
+      throw new RangeError(`The vocabulary cannot write the prefix "${prefix}".`);
+    }
+    const all = [...language.prefix_ids, ...ids];
+    if (all.length > most) {
+      throw new RangeError(`The prefix "${prefix}" has ${all.length} tokens, but a translation has at most ${most}.`);
+    }
+    return all;
+  }
+
+  async #translateOne(text, language, count, prefix) {
     const { ids, truncated } = this.sourceIds(text, language);
-    let found = Array.from({ length: count }, () => ({ translation: "", score: 0 }));
+    let hypotheses = Array.from({ length: count }, () => ({ translation: "", score: 0 }));
     if (ids.length) {
       const most = this.metadata.search.max_length;
       const relative = Math.floor(ids.length * Math.min(language.length_ratio, most)) + language.length_offset;
-      const limit = Math.min(Math.max(relative, language.least_limit), most);
+      const limit = Math.min(Math.max(relative, language.least_limit, prefix.length), most);
       const { Tensor } = this.ort;
       const integers = (values, shape) => new Tensor("int64", BigInt64Array.from(values.map(BigInt)), shape);
       const output = await this.session.run({
         source_ids: integers(ids, [1, ids.length]),
         limits: integers([limit], [1]),
-        prefix: integers(language.prefix_ids, [language.prefix_ids.length]),
+        prefix: integers(prefix, [prefix.length]),
         length_penalty: new Tensor("float32", Float32Array.of(language.length_penalty), []),
         n_best: integers([count], []),
       });
       const tokens = Array.from(output.ids.data, Number), size = output.ids.dims[2];
-      found = found.map((_, i) => ({
+      hypotheses = hypotheses.map((_, i) => ({
         translation: this.vocabularies.target.decode(tokens.slice(i * size, (i + 1) * size)),
         score: output.scores.data[i],
       }));
       for (const tensor of Object.values(output)) tensor.dispose();
     }
-    const result = { ...found[0], truncated };
-    return count > 1 ? { ...result, hypotheses: found } : result;
+    const result = { ...hypotheses[0], truncated };
+    return count > 1 ? { ...result, hypotheses } : result;
   }
 
   /**
