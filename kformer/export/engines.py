@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kformer.text.text_bound import source_rows
 from kformer.training.machine import count_cores
+from kformer.utils.rows import pad_rows
 
 
 class Engine(NamedTuple):
@@ -59,27 +61,31 @@ def open_ctranslate2(translator, folder, beam_size, dtype):
 
 
 def open_onnx(translator, folder, beam_size, dtype):
-    """Exports ONNX graphs, and returns a function from texts to translations by ONNX Runtime.
+    """Exports ONNX graphs, and returns a function from texts to translations by ONNX Runtime."""
+    import onnxruntime
 
-    Raises:
-        ValueError: there is a beam, which the graphs leave to their user.
-    """
-    from kformer.export.onnx.runtime import OnnxModel
-
-    if beam_size > 1:
-        raise ValueError("greedy alone: ONNX graphs have no search")
-    path = translator.export(pathlib.Path(folder) / "model", format="onnx", dtype=dtype)
-    model, tokenizer = OnnxModel(path, count_cores()), translator.tokenizer
+    path = pathlib.Path(folder) / f"onnx-{beam_size}"
+    translator.export(path, format="onnx", dtype=dtype, beam_size=beam_size)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = count_cores()
+    session = onnxruntime.InferenceSession(
+        path / "search.onnx", options, providers=["CPUExecutionProvider"]
+    )
+    model, tokenizer, search = translator.model, translator.tokenizer, translator.options
+    settings = {
+        "prefix": np.array(search.prefix_ids, "int64"),
+        "length_penalty": np.array(search.length_penalty, "float32"),
+        "n_best": np.array(1),
+    }
 
     def translate(texts):
-        rows = tokenizer.tokenize(texts, special_tokens=True)
-        rows = [row[: translator.model.max_length] for row in rows]
-        lengths = np.array([len(row) for row in rows])
-        source_ids = np.full((len(rows), lengths.max()), translator.model.pad_id)
-        for source, row in zip(source_ids, rows, strict=True):
-            source[: len(row)] = row
-        limit = translator.options.limits(lengths).max()
-        return tokenizer.detokenize(model.greedy(source_ids, limit + 1))
+        rows, _ = source_rows(tokenizer, texts, model.max_length, search.max_text_bytes)
+        inputs = {
+            "source_ids": pad_rows(rows, model.pad_id).astype("int64"),
+            "limits": search.limits(np.array([len(row) for row in rows])).astype("int64"),
+        }
+        ids, _ = session.run(None, inputs | settings)
+        return tokenizer.detokenize(ids[:, 0].tolist())
 
     return translate
 

@@ -27,14 +27,17 @@ def work(engine, tmp_path, **changes):
     return settings | changes
 
 
-@pytest.mark.parametrize("name", ["ctranslate2", "onnx"])
-def test_an_engine_translates_as_the_run_does(tmp_path, name):
+@pytest.mark.parametrize("name, beams", [("ctranslate2", [1]), ("onnx", [1, 4])])
+def test_an_engine_translates_as_the_run_does(tmp_path, name, beams):
     for package in engines.ENGINES[name].packages:
         pytest.importorskip(package)
-    result = measure(work(name, tmp_path))
-    expected = Translator.load(RUN)(TEXTS, beam_size=1)
-    assert result["translations"] == [(1, expected)] and result["remark"] is None
-    assert [cell[:2] for cell in result["speeds"]] == [(1, 1), (1, 3)]
+    result = measure(work(name, tmp_path, beam_sizes=beams, batch_sizes=[1, 3]))
+    translate = Translator.load(RUN)
+    expected = [(beam, translate(TEXTS, beam_size=beam)) for beam in beams]
+    assert result["translations"] == expected and result["remark"] is None
+    assert [cell[:2] for cell in result["speeds"]] == [
+        (beam, size) for beam in beams for size in (1, 3)
+    ]
     assert all(speed > 0 for *_, speed in result["speeds"])
 
 

@@ -13,10 +13,11 @@ import pytest
 import kformer
 import kformer.export.onnx.export as onnx_export
 import kformer.export.onnx.translator as exported_translator
-from kformer.export.onnx.runtime import OnnxModel
 
 onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
+
+from tests.export.onnx.runtime import OnnxModel  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FROZEN_RUN = ROOT / "tests" / "frozen_run"

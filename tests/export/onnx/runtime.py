@@ -3,12 +3,10 @@
 import pathlib
 
 import numpy as np
+import onnxruntime
 
+from kformer.export.onnx.export import METADATA_FILE
 from kformer.utils.files import read_json
-from kformer_options.installed import check_extra
-
-# As `kformer.export.onnx.export` writes it.
-_METADATA_FILE = "kformer.json"
 
 
 class OnnxModel:
@@ -18,24 +16,17 @@ class OnnxModel:
 
     Args:
         folder: path.
-        threads: int, default 0, which leaves the number to ONNX Runtime.
 
     Attributes:
         metadata: dict of the folder's `kformer.json`.
         sessions: dict of "encoder" and "decoder_step" to `onnxruntime.InferenceSession`.
     """
 
-    def __init__(self, folder, threads=0):
-        check_extra("Running an ONNX graph", "onnx", ("onnxruntime",))
-        import onnxruntime
-
-        self.metadata = read_json(pathlib.Path(folder) / _METADATA_FILE)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+    def __init__(self, folder):
+        self.metadata = read_json(pathlib.Path(folder) / METADATA_FILE)
         self.sessions = {
             name: onnxruntime.InferenceSession(
                 pathlib.Path(folder) / self.metadata[name]["file"],
-                options,
                 providers=["CPUExecutionProvider"],
             )
             for name in ("encoder", "decoder_step")
