@@ -37,7 +37,7 @@ with without_banner():
     )
     from kformer.translating.translator import Translator
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0"
 
 # In the order in which data meets them.
 __all__ = [

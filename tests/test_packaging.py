@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,9 @@ import tarfile
 import zipfile
 
 import pytest
+
+import kformer
+from docs import release
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Of the repository, what no distribution has.
@@ -24,6 +28,7 @@ _LEFT_OUT = shutil.ignore_patterns(
     "__pycache__",
     ".*_cache",
 )
+ADDRESS = "https://example.org/kformer"
 SOME_TESTS = ("tests/test_public_names.py", "tests/utils/test_checks.py")
 
 pytestmark = pytest.mark.any_backend
@@ -31,18 +36,43 @@ pytestmark = pytest.mark.any_backend
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory):
-    """A folder with the sdist, and the wheel that is built from it."""
+    """A folder with the sdist, and the wheel that is built from it, as a release has them."""
     folder = tmp_path_factory.mktemp("distributions")
     shutil.copytree(ROOT, folder / "source", ignore=_LEFT_OUT)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
-    run = subprocess.run([*command, str(folder / "source")], capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    project = folder / "source" / "pyproject.toml"
+    text = project.read_text(encoding="utf-8")
+    urls = "".join(f'{name} = "{ADDRESS}"\n' for name in release.URLS)
+    project.write_text(text.replace("[project.urls]\n", f"[project.urls]\n{urls}"), "utf-8")
+    assert release.mistakes(folder / "source") == []
+    release.make(folder / "source", folder / "dist", "--no-isolation")
     return folder
+
+
+def test_a_release_is_refused_with_all_reasons(tmp_path):
+    shutil.copytree(ROOT / "kformer", tmp_path / "kformer", ignore=shutil.ignore_patterns("*"))
+    for name in ("pyproject.toml", "kformer/__init__.py", "CITATION.cff", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    project = tmp_path / "pyproject.toml"
+    version, text = kformer.__version__, project.read_text(encoding="utf-8")
+    without = text.replace("Repository =", "Other =").replace("Documentation =", "Another =")
+    project.write_text(without.replace(f'"{version}"', '"7.0.dev1"'), encoding="utf-8")
+    reasons = release.mistakes(tmp_path)
+    assert len(reasons) == 5 and "lacks Repository and Documentation" in reasons[-1]
+
+
+def test_links_of_the_readme_lead_to_the_tag():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    absolute = release.with_absolute_links(text, f"{ADDRESS}/", "1.0.0")
+    links = re.findall(r"\]\(([^)\s]+)\)", absolute)
+    assert len(links) > 40 and all(link.startswith("https://") for link in links)
+    for link in links:
+        path = link.removeprefix(f"{ADDRESS}/").partition("/v1.0.0/")[2]
+        assert "example" not in link or (ROOT / path.partition("#")[0]).exists()
 
 
 @pytest.mark.heavy
 def test_the_sdist_has_everything_that_its_tests_need(distributions, tmp_path):
-    (path,) = distributions.glob("*.tar.gz")
+    (path,) = distributions.glob("dist/*.tar.gz")
     with tarfile.open(path) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
@@ -79,7 +109,7 @@ def test_the_sdist_has_everything_that_its_tests_need(distributions, tmp_path):
 
 @pytest.mark.heavy
 def test_the_wheel_translates_without_the_repository(distributions, tmp_path):
-    (path,) = distributions.glob("*.whl")
+    (path,) = distributions.glob("dist/*.whl")
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
@@ -93,6 +123,9 @@ def test_the_wheel_translates_without_the_repository(distributions, tmp_path):
         "License-Expression: Apache-2.0",
         "Classifier: Typing :: Typed",
         'Requires-Dist: torch>=2.6; extra == "torch"',
+        f"Project-URL: Documentation, {ADDRESS}",
+        f"({ADDRESS}/blob/v{kformer.__version__}/docs/start.md)",
+        f"({ADDRESS}/raw/v{kformer.__version__}/docs/images/attention.png)",
     ):
         assert line in metadata
     shutil.copytree(ROOT / "tests" / "frozen_run", tmp_path / "run")

@@ -1,0 +1,31 @@
+"""Deprecated names work as before, and say what takes their place where they are used."""
+
+import pytest
+
+from kformer.utils.deprecation import deprecated, renamed_arguments
+
+pytestmark = pytest.mark.any_backend
+
+
+@deprecated("translate", removal="2.0")
+def decode(text):
+    """Decodes."""
+    return text.upper()
+
+
+@renamed_arguments(removal="2.0", width="beam_size")
+def search(text, beam_size=4):
+    return text, beam_size
+
+
+def test_a_deprecated_function():
+    message = "decode is deprecated and will be removed in kformer 2.0: use translate."
+    with pytest.warns(FutureWarning, match=message) as warned:
+        assert decode("a") == "A"
+    assert warned[0].filename == __file__ and decode.__doc__ == "Decodes."
+
+
+def test_a_renamed_argument(recwarn):
+    assert search("a", beam_size=2) == ("a", 2) and not recwarn
+    with pytest.warns(FutureWarning, match="width of search is deprecated .*: use beam_size."):
+        assert search("a", width=2) == ("a", 2)
