@@ -90,7 +90,7 @@ class _Entry(Messages):
     def is_sound(self, source, target):
         # The source in the document is an empty value.
         is_value = re.fullmatch(rf"{_QUOTED}(?:\r?\n{_QUOTED})*", target)
-        return is_value and self.signature(self.unescaped(target)) == self.signature(self.message)
+        return is_value and self.is_alike(self.message, self.unescaped(target))
 
     def segment(self, start, end):
         """Returns the `Segment` of the entry; `None` if it has nothing to translate."""

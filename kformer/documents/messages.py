@@ -14,6 +14,8 @@ _SELECTOR = re.compile(r"\s*(?:offset:\s*\d+\s*)?(?:=\d+|[\w-]+)\s*\{|\s*\}")
 # In the text of a branch: quoted signs, an argument, the end of the branch, and its number.
 _IN_BRANCH = re.compile(rf"'[{{}}#](?:[^']|'')*'?|{_OPENS_BRANCHES.pattern}|\{{[^{{}}]*\}}|[{{}}#]")
 _LINE_ENDS = re.compile(r"\s*\n\s*")
+# An apostrophe before a brace takes its meaning away.
+_QUOTED_BRACE = re.compile(r"(?<!')'[{}]")
 _NEVER = re.compile(r"(?!)")
 _TEXT, _KEPT, _SYNTAX = "text", "kept", "syntax"
 # Placeholders that stand for the next argument each, so that their order counts.
@@ -34,7 +36,6 @@ class Messages(Format):
     def __init__(self, flags=(), doubles=False):
         self._placeholders = next((PLACEHOLDERS[f] for f in flags if f in PLACEHOLDERS), None)
         self.flags, self.doubles = flags, doubles
-        # An apostrophe before a brace would take its meaning away.
         self.escapes = (self.written, lambda text: self.written(text.replace("'", "’")))
 
     def escaped(self, text):
@@ -55,8 +56,12 @@ class Messages(Format):
 
     def is_sound(self, source, target):
         """Whether both have the same placeholders, tags, lines and branches."""
-        first, second = (self.signature(self.unescaped(raw)) for raw in (source, target))
-        return first == second
+        return self.is_alike(self.unescaped(source), self.unescaped(target))
+
+    def is_alike(self, source, target):
+        """Returns whether two messages are the same but for their text."""
+        is_quoted = _QUOTED_BRACE.search(target) and not _QUOTED_BRACE.search(source)
+        return not is_quoted and self._signature(source) == self._signature(target)
 
     def segment(self, start, end, message):
         """Returns the `Segment` of a value; `None` if it has nothing to translate."""
@@ -117,7 +122,7 @@ class Messages(Format):
         """Returns the placeholders of a message, a list of str."""
         return [match[0] for match in (self._placeholders or _NEVER).finditer(message)]
 
-    def signature(self, message):
+    def _signature(self, message):
         """Returns what a message is made of, without its text."""
         slices = branches(message) or ()
         outside = [(kind, message[start:end]) for start, end, kind in slices if kind != _TEXT]
@@ -125,7 +130,8 @@ class Messages(Format):
         kept = self.placeholders(message)
         unnumbered = [part for part in kept if _UNNUMBERED.match(part)]
         tags = sorted(match[0] for match in _TAG.finditer(message))
-        return syntax, sorted(outside), sorted(kept), unnumbered, tags, message.count("\n")
+        counts = [message.count(sign) for sign in "\n{}"]
+        return syntax, sorted(outside), sorted(kept), unnumbered, tags, counts
 
 
 def is_translatable(pieces):

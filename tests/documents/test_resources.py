@@ -47,6 +47,7 @@ def test_branches_of_icu(function):
         found.count("#") == 2 and found.count("{") == ICU.count("{") and "birds" not in found[:40]
     )
     # An apostrophe before a brace would quote it.
+    assert translated('{"a": "{b} c"}', "json", lambda text: f"l'{text}").text == '{"a": "l’{b} c"}'
     assert not re.search(r"'(?=[{}])", found.replace("'{'", "").replace("'}'", ""))
     if function is str.upper:
         for part in ("NO BIRDS", "# BIRD AT {place}", "BIG BIRDS", "MINE", "'{'THEIRS'}'", "IN {d"):
