@@ -14,7 +14,7 @@ from kformer.decoding.beams import (
     run_beams,
     write_token,
 )
-from kformer.decoding.constraints import IMPOSSIBLE, log_softmax
+from kformer.decoding.constraints import IMPOSSIBLE, at_most_columns, log_softmax
 from kformer.decoding.decoders import reorder
 from kformer.decoding.row_constraints import follow, is_complete, is_empty, of_parents
 from kformer.utils.backend import pick, stable_top_k
@@ -166,7 +166,7 @@ def _proposals(logits, beams, constraints):
         continuations, `[B, K]`.
     """
     beam_size, length = beams.live_scores.shape[1], beams.length
-    width, end_id = min(beam_size, logits.shape[-1]), constraints.special.end_id
+    width, end_id = at_most_columns(beam_size, logits), constraints.special.end_id
     history, joins = (beams.prompt, beams.live_ids), constraints.joins
     if constraints.by_row or constraints.repetition:
         logits = log_softmax(ops.cast(logits, "float32"))

@@ -27,7 +27,7 @@ from kformer.decoding.beams import (
     run_beams,
     write_token,
 )
-from kformer.decoding.constraints import IMPOSSIBLE
+from kformer.decoding.constraints import IMPOSSIBLE, at_most_columns
 from kformer.decoding.decoders import reorder
 from kformer.utils.backend import pick, stable_top_k
 
@@ -82,7 +82,8 @@ def huggingface_beam_search(
             ops.cast(logits, "float32"), beams.length, (beams.prompt, beams.live_ids)
         )
         if constraints.at_limit != "any":
-            is_end = ops.arange(log_probabilities.shape[-1], dtype="int32") == special.end_id
+            numbers = ops.arange(ops.shape(log_probabilities)[-1], dtype="int32")
+            is_end = numbers == special.end_id
             cost = 0.0 if constraints.at_limit == "free_end" else log_probabilities
             forced = ops.where(is_end, cost, IMPOSSIBLE)
             rows_at_limit = ops.expand_dims(ops.repeat(at_limit, beam_size), 1)
@@ -144,7 +145,7 @@ def _candidates(log_probabilities, live_scores):
         Three tensors `[B, C]`.
     """
     sentences, beam_size = ops.shape(live_scores)[0], live_scores.shape[1]
-    width = min(2 * beam_size, log_probabilities.shape[-1])
+    width = at_most_columns(2 * beam_size, log_probabilities)
     best, tokens = stable_top_k(log_probabilities, width)  # [B K, width]
     scores = ops.reshape(best, (sentences, beam_size, width)) + ops.expand_dims(live_scores, 2)
     shape = (sentences, beam_size * width)

@@ -177,7 +177,7 @@ class Constraints:
         if is_empty(state.rows.prefix):
             return values
         token = prefix_tokens(state.rows, length, width)
-        is_token = ops.arange(values.shape[-1], dtype="int32") == token
+        is_token = ops.arange(ops.shape(values)[-1], dtype="int32") == token
         return ops.where(token == NO_TOKEN, values, ops.where(is_token, 0.0, IMPOSSIBLE))
 
     def log_probabilities(self, logits, length, history=None):
@@ -278,7 +278,8 @@ def force_prefix(logits, length, prefix):
         return logits
     index = ops.minimum(length, len(prefix) - 1)
     token = ops.take(ops.convert_to_tensor(prefix, dtype="int32"), index)
-    only = ops.where(ops.arange(logits.shape[-1], dtype="int32") == token, 0.0, IMPOSSIBLE)  # [V]
+    columns = ops.arange(ops.shape(logits)[-1], dtype="int32")
+    only = ops.where(columns == token, 0.0, IMPOSSIBLE)  # [V]
     return ops.where(length < len(prefix), only, logits)
 
 
@@ -297,9 +298,12 @@ def forbid(values, ids, unless=None):
     if not ids:
         return values
     # An addition is one pass over the values; `where` would be two.
-    barrier = np.zeros(values.shape[-1], "float32")
+    barrier = np.zeros(values.shape[-1] or ids[-1] + 1, "float32")
     barrier[ids] = IMPOSSIBLE
     barrier = ops.convert_to_tensor(barrier)
+    if values.shape[-1] is None:
+        others = ops.zeros((ops.shape(values)[-1] - ids[-1] - 1,), "float32")
+        barrier = ops.concatenate([barrier, others])
     return values + (barrier if unless is None else ops.where(unless, 0.0, barrier))
 
 
@@ -319,12 +323,13 @@ def best_tokens(logits, k, forbidden, too_early=None, unless=None):
         The tokens' logits `[R, k]` (minus infinity where fewer than k are allowed), the tokens
         int32 `[R, k]`, and the `logsumexp` of all logits of each row `[R, 1]`.
     """
-    forbidden, size = sorted(set(forbidden)), logits.shape[-1]
+    forbidden = sorted(set(forbidden))
     if unless is not None or len(forbidden) > _FEW or not prefers_few_passes():
         best = stable_top_k(_mask(logits, forbidden, too_early, unless), k)
         return *best, ops.logsumexp(logits, axis=-1, keepdims=True)
     # The best tokens, and as many more as may be forbidden: this saves a pass over all logits.
-    values, tokens = stable_top_k(logits, min(k + len(forbidden) + (too_early is not None), size))
+    count = at_most_columns(k + len(forbidden) + (too_early is not None), logits)
+    values, tokens = stable_top_k(logits, count)
     # `logsumexp` by the softmax, which is one operation where `logsumexp` is five.
     normaliser = values[:, :1] - ops.log(pick(ops.softmax(logits), tokens[:, :1]))
     matches = [tokens == token for token in forbidden]
@@ -335,6 +340,14 @@ def best_tokens(logits, k, forbidden, too_early=None, unless=None):
         values, indices = stable_top_k(ops.where(is_forbidden, IMPOSSIBLE, values), k)
         tokens = pick(tokens, indices)
     return values, tokens, normaliser
+
+
+def at_most_columns(k, logits):
+    """Returns `k`, or the number of columns of logits `[R, V]` if that is known to be less.
+
+    A graph does not know the columns of a union of lists. There are enough (`fixed_tokens`).
+    """
+    return min(k, logits.shape[-1] or k)
 
 
 def _mask(logits, forbidden, too_early=None, unless=None):

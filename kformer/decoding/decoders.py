@@ -52,6 +52,7 @@ class Decoder(abc.ABC):
         name: str. `"layers"`, `"fast"` or `"ensemble"`.
         reason: str or `None`. Why the fast decoder is not used; `None` where it is.
         special: `SpecialTokens` of the model.
+        vocabulary_size: int. V. A search over lists of tokens needs it.
 
     Example:
         ```python
@@ -65,6 +66,7 @@ class Decoder(abc.ABC):
     name = "decoder"
     reason = None
     special = SpecialTokens()
+    vocabulary_size = None
 
     @abc.abstractmethod
     def begin(self, source_ids, width, steps, shortlist=None):
@@ -125,6 +127,7 @@ class LayerDecoder(Decoder):
 
     def __init__(self, model, reason=None):
         self.model, self.reason, self.special = model, reason, SpecialTokens.of(model)
+        self.vocabulary_size = getattr(model, "target_vocabulary_size", None)
 
     def begin(self, source_ids, width, steps, shortlist=None):
         encoded, source_mask = self.model.encode(source_ids)
@@ -163,6 +166,7 @@ class EnsembleDecoder(Decoder):
     def __init__(self, decoders):
         self.decoders = list(decoders)
         self.special = self.decoders[0].special
+        self.vocabulary_size = self.decoders[0].vocabulary_size
         reasons = (decoder.reason for decoder in self.decoders)
         self.reason = "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
@@ -207,7 +211,7 @@ def with_prefix(step, state, prefix):
 
     def forced(logits, state):
         token = take(state.prefix, state.index, axis=1)[:, None]
-        is_token = ops.arange(logits.shape[-1], dtype="int32") == token
+        is_token = ops.arange(ops.shape(logits)[-1], dtype="int32") == token
         only = ops.cast(ops.where(is_token, 0.0, float("-inf")), logits.dtype)
         return ops.where(token == NO_TOKEN, logits, only)
 

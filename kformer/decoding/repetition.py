@@ -113,7 +113,9 @@ def _change(scores, tokens, is_meant, change):
         change: function of a float32 tensor `[R, H]` to another.
     """
     rows, size = ops.shape(tokens)
-    is_meant = ops.logical_and(is_meant, ops.logical_and(tokens >= 0, tokens < scores.shape[-1]))
+    is_meant = ops.logical_and(
+        is_meant, ops.logical_and(tokens >= 0, tokens < ops.shape(scores)[1])
+    )
     # Masked entries write token 0's own value, so that all writes to one score agree.
     tokens = ops.where(is_meant, tokens, 0)
     is_first = ops.logical_and(is_meant, tokens == 0)

@@ -25,6 +25,8 @@ class RowConstraints(NamedTuple):
         phrases: int32 `[B, C, A, P]`. One form of each phrase must occur. A phrase without a form
             is no constraint.
         forbidden: int32 `[B, F, P]`. Phrases that must not occur.
+        listed: int32 `[B, X]`. The tokens that a hypothesis may have, besides the end token and
+            those of its prefix and phrases.
 
     `NO_TOKEN` (-1) stands after a shorter sequence. `prefix` and `phrases` outrank `forbidden`.
 
@@ -40,6 +42,7 @@ class RowConstraints(NamedTuple):
     prefix: Any = ()
     phrases: Any = ()
     forbidden: Any = ()
+    listed: Any = ()
 
 
 class Progress(NamedTuple):

@@ -13,7 +13,7 @@ from kformer.decoding.fast.decoder import FastDecoder
 from kformer.decoding.fast.eligibility import why_not_fast
 from kformer.decoding.row_constraints import is_empty
 from kformer.decoding.sampling import Sampling, sample
-from kformer.decoding.shortlist import Columns
+from kformer.decoding.shortlist import Columns, Lists
 from kformer.models.ensemble import Ensemble
 from kformer.utils import backend
 from kformer_options.names import named
@@ -84,7 +84,8 @@ def search(
             the same.
         rows: `RowConstraints` of tensors, default `None`. Constraints of single sentences, whose
             prefixes follow the options' `prefix_ids`. In the mode "huggingface" this package's own
-            beam then searches, with that mode's length penalty.
+            beam then searches, with that mode's length penalty. Lists alone leave the search as it
+            is; one that samples, or has a shortlist, does not read them.
         joins: `Joins`, default `None`. Which tokens write no whole word, for `rows`.
         length_penalties: float32 tensor `[B]`, default `None`. The length penalty of each sentence
             in a beam search; `None` for the options'.
@@ -100,17 +101,27 @@ def search(
     """
     if prefix is not None:
         options = dataclasses.replace(options, prefix_ids=())
+    width, special, lists = options.rows_per_sentence, decoder.special, None
+    if rows is not None and not is_empty(rows.listed):
+        if not (options.sampling or options.shortlist):
+            tokens = rows.listed, rows.prefix, rows.phrases, () if prefix is None else prefix
+            tokens = [each for each in tokens if not is_empty(each)]
+            lists = Lists(tokens, special, options, decoder.vocabulary_size)
+        rows = rows._replace(listed=())
+        rows = None if all(map(is_empty, rows)) else rows
     if rows is not None:
         _check_rows(rows, options)
-    columns, width = Columns(decoder.special, options), options.rows_per_sentence
+    columns = Columns(special, options, lists and lists.union)
     constraints = columns.constraints
     if drop_finished is None:
         drop_finished = not backend.uses_static_shapes()
     step, state = decoder.begin(source_ids, width, steps, columns.tokens)
     step = columns.step(step)
+    if lists is not None:
+        step, state = lists.limit(step, state, width)
     prompt = columns.numbers(decoder.prompt(source_ids)) if constraints.repetition else None
     if rows is None and prefix is not None:
-        step, state = with_prefix(step, state, ops.repeat(prefix, width, axis=0))
+        step, state = with_prefix(step, state, ops.repeat(columns.numbers(prefix), width, axis=0))
     if rows is not None:
         if options.prefix_ids:
             prefix = ops.convert_to_tensor([options.prefix_ids], dtype="int32")
@@ -119,6 +130,7 @@ def search(
             if not is_empty(rows.prefix):
                 prefix = ops.concatenate([prefix, rows.prefix], axis=1)
             rows = rows._replace(prefix=prefix)
+        rows, joins = columns.rows(rows, joins)
         constraints = dataclasses.replace(constraints, prefix=(), by_row=True, joins=joins)
     common = {"steps": steps, "drop_finished": drop_finished}
     if options.beam_size > 1 and not options.sampling:
@@ -147,7 +159,7 @@ def search(
     )
     ids, scores = columns.ids(samples.ids), samples.scores
     # Up to the end token, not up to padding: some models pad with the end token.
-    is_end = ops.equal(ids, decoder.special.end_id)
+    is_end = ops.equal(ids, special.end_id)
     lengths = ops.argmax(ops.cast(is_end, "int32"), axis=1) + 1
     if options.mode == "huggingface":  # Its hypotheses may have no end token.
         lengths = ops.where(ops.any(is_end, axis=1), lengths, limits + 1)

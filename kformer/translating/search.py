@@ -2,9 +2,10 @@
 
 import functools
 
-from kformer.decoding import Searcher
+from kformer.decoding import RowConstraints, Searcher
 from kformer.decoding.batching import batches_by_length
 from kformer.decoding.fast.decoder import ops_in
+from kformer.decoding.repetition import NO_TOKEN
 from kformer.text.text_bound import source_rows
 from kformer.text.word_pieces import word_joins
 from kformer.translating.translation import Hypothesis, Translation, hypotheses_of
@@ -29,6 +30,7 @@ class TextSearch:
             which its random numbers depend; `None` for its index here.
 
     Attributes:
+        token_lists: `kformer.data.TokenLists`, or `None`, the default, for all tokens.
         searchers: `Recent`. The compiled searchers of the last options.
 
     Returns:
@@ -36,7 +38,7 @@ class TextSearch:
     """
 
     def __init__(self, model, tokenizer, dtype=None):
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self.token_lists = model, tokenizer, None
         self._fast_ops = ops_in(model, dtype)
         self.searchers = Recent()
 
@@ -60,6 +62,9 @@ class TextSearch:
             if row_constraints is not None:
                 limits = constraints.limits(batch, [lengths[i] for i in batch], options)
                 searcher.joins = self._joins
+            if self.token_lists is not None:
+                listed = pad_rows([self.token_lists(rows[i]) for i in batch], NO_TOKEN)
+                row_constraints = (row_constraints or RowConstraints())._replace(listed=listed)
             source_ids = pad_rows([rows[i] for i in batch], model.pad_id)
             result = searcher(source_ids, numbers, options, limits, row_constraints)
             for i, *hypotheses in zip(batch, result.ids, result.scores, result.ranks, strict=True):

@@ -8,7 +8,7 @@ from typing import AnyStr
 
 import numpy as np
 
-from kformer.data import token_lists
+from kformer.data.token_lists import FILE_NAME, TokenLists
 from kformer.decoding import SearchOptions
 from kformer.models import Ensemble
 from kformer.saving import load_run, save_run
@@ -62,7 +62,9 @@ class Translator:
 
     Attributes:
         token_lists: `kformer.data.TokenLists` or `None`. The target tokens that each source token
-            may need, as `kformer shortlist` writes them into a run, for the export to CTranslate2.
+            may need, as `kformer shortlist` writes them into a run: searches compute no others,
+            unless they sample or have a `shortlist`, and neither do exports as SavedModel or for
+            CTranslate2. Set it to `None` to search among all tokens.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model, or other special tokens, or the
@@ -92,7 +94,6 @@ class Translator:
         self.options = options
         self.config = dict(config or {})
         self.dtype = dtype
-        self.token_lists = None
         self._search = TextSearch(model, tokenizer, dtype)
         self._reader = PairReader(model, tokenizer)
         self._set_tokenizer(tokenizer)
@@ -105,6 +106,16 @@ class Translator:
         # Copies, which share what is compiled.
         self._search, self._reader = copy.copy(self._search), copy.copy(self._reader)
         self._search.tokenizer = self._reader.tokenizer = tokenizer
+        self._alternatives = Alternatives(self._search)
+
+    @property
+    def token_lists(self) -> TokenLists | None:
+        return self._search.token_lists
+
+    @token_lists.setter
+    def token_lists(self, lists: TokenLists | None):
+        self._search = copy.copy(self._search)  # Other translators may share it.
+        self._search.token_lists = lists
         self._alternatives = Alternatives(self._search)
 
     def __repr__(self):
@@ -520,7 +531,10 @@ class Translator:
         """
         self._check_single("saved")
         config = {**self.config, "search": dataclasses.asdict(self.options)}
-        return save_run(path, self.model, self.tokenizer, config)
+        path = save_run(path, self.model, self.tokenizer, config)
+        if self.token_lists is not None:
+            self.token_lists.save(path / FILE_NAME, self.tokenizer)
+        return path
 
     @classmethod
     def from_pretrained(cls, name: Path, **options) -> "Translator":
@@ -578,9 +592,9 @@ class Translator:
         search = config.pop("search", None)
         options = None if search is None else read_options(search, paths[0])
         translator = cls(model, tokenizer, options, config, dtype)
-        path = inside(paths[0], token_lists.FILE_NAME)
+        path = inside(paths[0], FILE_NAME)
         if path.is_file():
-            translator.token_lists = token_lists.TokenLists.load(path, tokenizer)
+            translator.token_lists = TokenLists.load(path, tokenizer)
         return translator
 
     def export(self, path: Path, format: str = "saved_model", **options) -> pathlib.Path:

@@ -18,6 +18,8 @@ from keras import ops
 
 from kformer.utils.contexts import context_value
 
+GROUP = 16
+
 _STATIC = contextvars.ContextVar("kformer_static_shapes", default=False)
 
 
@@ -118,14 +120,15 @@ def stable_top_k(x, k):
     `torch.topk` returns equal values in any order, so ties would differ between the backends.
 
     Args:
-        x: float tensor `[R, C]`.
+        x: float tensor `[R, C]`. Where a graph does not know C, it is a multiple of `GROUP`, and at
+            least k times that.
         k: int. At most C.
 
     Returns:
         Values `[R, k]`, and their int32 indices `[R, k]`.
     """
-    if keras.backend.backend() == "tensorflow" and (groups := _groups_of(x.shape[1], k)):
-        return _grouped_top_k(x, k, groups)
+    if keras.backend.backend() == "tensorflow" and (size := _group_size(x.shape[1], k)):
+        return _grouped_top_k(x, k, size)
     if k == 1 and not prefers_few_passes():
         indices = ops.cast(ops.argmax(x, axis=1, keepdims=True), "int32")
         return pick(x, indices), indices
@@ -145,17 +148,18 @@ def stable_top_k(x, k):
     return values[:, :k], indices[:, :k].to(torch.int32)
 
 
-def _groups_of(columns, k):
-    """Returns the best number of groups for `_grouped_top_k`, or 0 where it does not pay."""
-    if columns < 512 or k > 32:
+def _group_size(columns, k):
+    """Returns the best size of a group for `_grouped_top_k`, or 0 where groups do not pay."""
+    if k > 32 or columns is not None and columns < 512:
         return 0
+    if columns is None:
+        return GROUP
     # At least k groups, since each of the k values may lie in a group of its own.
     sizes = [size for size in range(32, min(512, columns // k) + 1) if columns % size == 0]
-    size = min(sizes, key=lambda size: abs(size - math.sqrt(columns / k)), default=None)
-    return columns // size if sizes else 0
+    return min(sizes, key=lambda size: abs(size - math.sqrt(columns / k)), default=0)
 
 
-def _grouped_top_k(x, k, groups):
+def _grouped_top_k(x, k, size):
     """`stable_top_k` in one quick pass over the row, and a search in the k best groups.
 
     The k largest values lie in the k groups with the largest maxima. TensorFlow's top-k reads a row
@@ -163,8 +167,7 @@ def _grouped_top_k(x, k, groups):
     """
     import tensorflow as tf
 
-    size = x.shape[1] // groups
-    x = tf.reshape(x, (-1, groups, size))
+    x = tf.reshape(x, (-1, tf.shape(x)[1] // size, size))
     _, best = tf.math.top_k(tf.reduce_max(x, axis=2), k)  # [R, k]
     if k > 1:  # In the order of the row, so that of equal values the first comes first.
         best = -tf.math.top_k(-best, k)[0]

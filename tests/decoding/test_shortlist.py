@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import kformer
-from kformer.decoding import Searcher, SearchOptions
+from kformer.decoding import RowConstraints, Searcher, SearchOptions
 from kformer.decoding.fast.ops_stored import stored_ops
+from kformer.decoding.repetition import NO_TOKEN
+from kformer.decoding.row_constraints import Joins, is_empty
 from kformer.export.checks import forbidden_ids
 from tests.decoding.small_models import (
     BEAM,
@@ -19,6 +21,7 @@ from tests.decoding.small_models import (
     START,
     VOCABULARY,
     assert_same,
+    rows_of,
     search_once,
     sentences,
     transformer,
@@ -192,3 +195,70 @@ def test_errors_name_the_wrong_list():
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             call()
+
+
+# ---- the lists of sentences ----
+
+SIZE = 512  # A smaller vocabulary has all columns.
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A model and sentences, and a list for each of them."""
+    lists = np.random.default_rng(1).integers(END + 1, SIZE, (3, 40)).astype("int32")
+    lists[:, :2], lists[1, 30:] = (4, 6), NO_TOKEN  # A prefix takes its share of a shortlist.
+    return transformer(num_decoder_layers=1, target_vocabulary_size=SIZE), sentences(3), lists
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_each_sentence_has_its_list(wide, options):
+    """The rows of a batch equal searches over one list each; repetition is penalised, too."""
+    model, source_ids, lists = wide
+    options = dataclasses.replace(OPTIONS[options], repetition_penalty=1.1, no_repeat_ngram_size=2)
+    found = search_once(model, options, source_ids, rows=RowConstraints(listed=lists))
+    for row in range(len(lists)):
+        listed = dataclasses.replace(options, shortlist=[i for i in lists[row] if i >= 0])
+        # In a list a forbidden token takes its share of the probability, if it is listed at all.
+        assert not set(options.forbidden_ids) & set(listed.shortlist)
+        expected = search_once(model, listed, source_ids[row : row + 1])
+        assert_same(rows_of(found, slice(row, row + 1)), expected)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_list_of_all_tokens_changes_nothing(wide, options):
+    model, source_ids, _ = wide
+    rows = RowConstraints(listed=np.tile(np.arange(SIZE, dtype="int32"), (3, 1)))
+    found, expected = (
+        search_once(model, OPTIONS[options], source_ids, rows=rows) for rows in (rows, None)
+    )
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
+
+
+def test_prefix_and_phrases_belong_to_the_list(wide):
+    """They equal a search among all tokens in which those outside of the list are forbidden."""
+    model, source_ids, lists = wide
+    rows = RowConstraints(
+        prefix=np.array([[400, NO_TOKEN], [401, 402], [NO_TOKEN, NO_TOKEN]], "int32"),
+        phrases=np.array([[[[410, 411]]], [[[NO_TOKEN] * 2]], [[[412, NO_TOKEN]]]], "int32"),
+        forbidden=np.array([[[499]], [[lists[1, 0]]], [[lists[2, 1]]]], "int32"),
+    )
+    options, joins = dataclasses.replace(BEAM, renormalize=True), Joins(*np.zeros((2, SIZE), bool))
+    found = search_once(model, options, source_ids, rows=rows._replace(listed=lists), joins=joins)
+    for row in range(len(lists)):
+        one = RowConstraints(*(x if is_empty(x) else x[row : row + 1] for x in rows))
+        tokens = np.concatenate([lists[row], one.prefix.ravel(), one.phrases.ravel(), [END]])
+        listed = set(tokens.tolist())
+        others = dataclasses.replace(options, forbidden_ids=sorted(set(range(SIZE)) - listed))
+        expected = search_once(model, others, source_ids[row : row + 1], rows=one, joins=joins)
+        assert_same(rows_of(found, slice(row, row + 1)), expected)
+
+
+def test_samples_do_not_read_lists(wide):
+    model, source_ids, lists = wide
+    options = SearchOptions(sampling=True, seed=2, **LIMITS)
+    found, expected = (
+        search_once(model, options, source_ids, rows=rows)
+        for rows in (RowConstraints(listed=lists), None)
+    )
+    assert_same(found, expected)

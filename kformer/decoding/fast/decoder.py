@@ -103,6 +103,7 @@ class FastDecoder(Decoder):
 
     def __init__(self, model, ops=None):
         self.model, self.ops, self.special = model, ops, SpecialTokens.of(model)
+        self.vocabulary_size = model.target_vocabulary_size
 
     def begin(self, source_ids, width, steps, shortlist=None):
         network = FastNetwork(self.model, width, self.ops, shortlist)

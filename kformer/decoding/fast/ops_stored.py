@@ -96,6 +96,9 @@ class StoredOps(TensorFlowOps):
         def shortlist(matrix):
             return self._columns(matrix, is_table, tokens)
 
+        if self._tf.is_tensor(tokens):  # Rows of a table can be gathered at each call.
+            table = variable.value if is_table else self.store(variable, self._tf.transpose)
+            return self._columns(_read(table), True, tokens), False
         if tokens is not None:
             return self.store(variable, shortlist, shortlist_name(tokens)), False
         kernel = self.store(variable, self._tf.transpose) if is_table else self.bind(variable)
@@ -162,9 +165,10 @@ class Bfloat16Ops(StoredOps):
         def shortlist(matrix):
             return self._transposed(self._columns(matrix, is_table, tokens))
 
-        if tokens is not None:
+        if tokens is not None and not self._tf.is_tensor(tokens):
             return self.store(variable, shortlist, shortlist_name(tokens)), False
-        return self.bind_table(variable) if is_table else self.bind_kernel(variable), False
+        table = self.bind_table(variable) if is_table else self.bind_kernel(variable)
+        return table if tokens is None else self._tf.gather(_read(table), tokens), False
 
     def product(self, x, kernel, bias=None, is_positive=False):
         return self._large_product(x, kernel, bias)
@@ -188,6 +192,7 @@ class Int8Matrix(NamedTuple):
     limits: Any  # float32 variable [O]: the number that 127 stands for in a column
     sums: Any  # float32 variable [O]: minus the sum of a column
     is_table: bool
+    is_constant: bool = True  # or its parts are tensors of one call, the values int8
 
 
 class Levels(NamedTuple):
@@ -244,6 +249,17 @@ class Int8Ops(SmoothedOps, StoredOps):
 
         def shortlist(matrix):
             return self._columns(_rows_times(factors)(matrix), is_table, tokens)
+
+        if self._tf.is_tensor(tokens):
+            table = self._matrix(variable, True)
+            if not is_table:
+                convert = _rows_times(factors)
+                table = self._matrix(
+                    variable, True, lambda x: self._tf.transpose(convert(x)), "table"
+                )
+            values, *others = (self._tf.gather(_read(part), tokens) for part in table[:3])
+            values = self._tf.bitcast(values, self._tf.int8)  # Loops do not carry qint8.
+            return Int8Matrix(values, *others, is_table=True, is_constant=False), False
 
         return self._matrix(variable, False, shortlist, shortlist_name(tokens)), False
 
@@ -341,12 +357,13 @@ class Int8Ops(SmoothedOps, StoredOps):
         from tensorflow.python.framework import op_def_library
 
         tf, limits = self._tf, _read(matrix.limits)
+        values = matrix.values if matrix.is_constant else tf.bitcast(matrix.values, tf.qint8)
         # The operation has no function of its own in Python. Of its ranges of inputs and weights it
         # uses the larger absolute values, which 255 and 127 stand for.
         [[y], _] = op_def_library.apply_op(
             "_QuantizedMatMul",
             name="int8_product",
-            device_inputs=[tf.bitcast(x, tf.quint8), matrix.values, bias],
+            device_inputs=[tf.bitcast(x, tf.quint8), values, bias],
             host_inputs=[0.0, range, limits, limits],
             Tdevice_outputs=[tf.float32],
             Thost_outputs=[],
@@ -359,7 +376,7 @@ class Int8Ops(SmoothedOps, StoredOps):
             input_quant_mode="SCALED",
             output_quant_mode="SCALED",
             # oneDNN then arranges the weights once, not at each product.
-            is_weight_const=True,
+            is_weight_const=matrix.is_constant,
             is_bias_const=False,
             transpose_a=False,
             transpose_b=matrix.is_table,

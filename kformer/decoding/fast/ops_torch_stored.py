@@ -41,6 +41,8 @@ class StoredTorchOps(TorchOps):
             return table if tokens is None else table[tokens]
 
         stored = self._stored
+        if self._torch.is_tensor(tokens):
+            return self.convert(matrix().contiguous())
         if tokens is not None:
             stored = self._shortlists.get_or_make(tokens.tobytes(), dict)
         key = (id(variable), is_table)

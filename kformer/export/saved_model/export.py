@@ -68,6 +68,9 @@ def export_saved_model(
     language where the translation begins: with a shortlist, or with languages among
     `forbidden_ids`, they have no such input.
 
+    The lists of a translator (`kformer shortlist`) are in the graph, and translations are those of
+    Python with them. Only `single` takes no less time with them.
+
     Batch and lengths are dynamic. How the search works is fixed here, since a server that batches
     requests needs one meaning for a row. From a JAX or PyTorch backend the graph is made in a
     second process with the TensorFlow backend.
@@ -140,7 +143,9 @@ def save_parts(translator, folder):
     models = getattr(translator.model, "models", [translator.model])
     others = translator.tokenizer, translator.options, translator.config
     for number, model in enumerate(models):
-        Translator(model, *others).save(pathlib.Path(folder) / f"{number:03d}")
+        part = Translator(model, *others)
+        part.token_lists = translator.token_lists
+        part.save(pathlib.Path(folder) / f"{number:03d}")
 
 
 def load_parts(folder):
@@ -158,7 +163,7 @@ def _build(translator, search, choices, dtype, single, names):
     model, tokenizer = translator.model, translator.tokenizer
     aligned_by = None if isinstance(model, Ensemble) else stored_source(translator)
     languages = GraphLanguages(choices) if choices else None
-    arguments = tokenizer, search, dtype, aligned_by, languages
+    arguments = tokenizer, search, dtype, aligned_by, languages, translator.token_lists
     graph = TranslationGraph(model, GraphTokenizer(tokenizer), *arguments)
     metadata = metadata_of(translator, search, choices, graph.dtype)
     return *graph.build(single, names), metadata

@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 from keras import ops
 
-from kformer.decoding import decoder_for
+from kformer.decoding import RowConstraints, decoder_for
 from kformer.decoding import search as run_search
 from kformer.decoding.fast.decoder import FastNetwork
 from kformer.decoding.fast.eligibility import why_not_fast
@@ -22,6 +22,7 @@ from kformer.export.saved_model.graph import (
     signature,
     with_a_row,
 )
+from kformer.export.saved_model.lists import GraphLists
 from kformer.export.saved_model.names import DEFAULT_SIGNATURE, INPUTS, TARGET_LANGUAGE
 from kformer.models import Ensemble
 from kformer.text.text_bound import byte_bound
@@ -48,6 +49,7 @@ class TranslationGraph:
             reads; it needs one.
         languages: `GraphLanguages`, default `None`. The target languages of which each text may
             choose one; `None` for one direction.
+        token_lists: `TokenLists`, default `None`. The target tokens that source tokens may need.
 
     Raises:
         ValueError: the options do not fit the model, or the model cannot be stored in that dtype.
@@ -63,6 +65,7 @@ class TranslationGraph:
         dtype=None,
         aligned_by=None,
         languages=None,
+        token_lists=None,
     ):
         check_options(model, options)
         models = model.models if isinstance(model, Ensemble) else [model]
@@ -89,13 +92,17 @@ class TranslationGraph:
         self._num_special = len(tokenizer.source_prefix) + len(tokenizer.source_suffix)
         # Where a text may begin with a language tag, its tag is not translated either.
         self._tags = [] if tokenizer.source_prefix else sorted(set(tokenizer.tag_ids.values()))
+        self._lists = None if token_lists is None else GraphLists(token_lists)
         rows = self._search_rows(tf.zeros([1], tf.int32))
+        specs = {name: tf.TensorSpec.from_tensor(row, name) for name, row in rows.items()}
+        if self._lists is not None:
+            specs["rows"] = RowConstraints(listed=tf.TensorSpec([1, None], tf.int32))
         self._search_compiled = tf.function(
             self._search_in_static_shapes,
             input_signature=[
                 tf.TensorSpec([1, None], tf.int32),
                 tf.TensorSpec([1], tf.int32),
-                {name: tf.TensorSpec.from_tensor(row, name) for name, row in rows.items()},
+                specs,
             ],
             autograph=False,
             jit_compile=True,
@@ -144,6 +151,7 @@ class TranslationGraph:
             functions["single"] = signature(self.single, inputs)
         module = owning_module(self.model, functions.values(), self.tokenizer)
         module.stored_variables = [] if self.ops is None else self.ops.variables
+        module.token_lists = [] if self._lists is None else self._lists.variables
         return module, functions
 
     # ---- signatures ----
@@ -311,6 +319,7 @@ class TranslationGraph:
 
     def search(self, source_ids, limits, options, **rows):
         """`SearchResult` for padded ids `[B, S]` and limits `[B]`; `rows` as of the search."""
+        rows = self._with_lists(rows, source_ids)
         numbers, steps = tf.range(tf.shape(limits)[0]), tf.reduce_max(limits) + 1
         arguments = self.decoder, source_ids, limits, numbers
         return run_search(*arguments, options=options, steps=steps, **rows)[0]
@@ -321,7 +330,15 @@ class TranslationGraph:
         rounded = tf.minimum(-(-length // _LENGTHS) * _LENGTHS, self.model.max_length)
         padding = [[0, 0], [0, tf.maximum(length, rounded) - length]]
         source_ids = tf.pad(source_ids, padding, constant_values=self.model.pad_id)
+        rows = self._with_lists(rows, source_ids, is_static=True)
         return SearchResult(*self._search_compiled(source_ids, limits, rows))
+
+    def _with_lists(self, rows, source_ids, is_static=False):
+        """The arguments `rows` of a search, with the lists of sources `[B, S]` if there are any."""
+        if self._lists is None:
+            return rows
+        listed = self._lists(source_ids, is_static)
+        return {**rows, "rows": rows.get("rows", RowConstraints())._replace(listed=listed)}
 
     def _search_in_static_shapes(self, source_ids, limits, rows):
         # The capacity that the longest source of this shape may need depends on the shape alone.

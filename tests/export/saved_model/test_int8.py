@@ -1,5 +1,6 @@
 """A SavedModel in int8: the same signatures in a quarter of the bytes, and about the same texts."""
 
+import copy
 import functools
 import json
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import kformer
+from kformer.data import TokenLists
 from kformer.export import SavedModelTranslator
 from tests.export.saved_model.test_export import FROZEN_RUN, run_bare, size_of
 
@@ -108,6 +110,18 @@ def test_a_shortlist(translator, tmp_path):
     texts = ["9:00 a.m.", "4:30 p.m."]
     expected = translator(texts, beam_size=2, shortlist=few)
     assert SavedModelTranslator(folder)(texts) == expected
+
+
+def test_a_list_of_all_tokens_changes_nothing(translator, exported, tmp_path):
+    """Rows of the table that are gathered at each call have the product of the whole one."""
+    size, other = translator.model.target_vocabulary_size, copy.copy(translator)
+    other.token_lists = TokenLists(range(size), [[]] * size)
+    names = ["serving_default"]
+    folder = other.export(tmp_path / "all", dtype="int8", beam_size=4, signatures=names)
+    found, expected = (SavedModelTranslator(each).translate(TEXTS) for each in (folder, exported))
+    assert [each.text for each in found] == [each.text for each in expected]
+    scores = [[each.score for each in results] for results in (found, expected)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
 
 
 def test_a_single_signature_is_refused(translator, tmp_path):

@@ -1,9 +1,12 @@
 """The signature for one text at a time, which XLA compiles, equals the one for batches."""
 
+import copy
+
 import keras
 import pytest
 
 import kformer
+from kformer.data import TokenLists
 from kformer.export import SavedModelTranslator
 from tests.export.saved_model.test_export import FROZEN_RUN
 
@@ -48,6 +51,28 @@ def test_a_single_text_has_the_same_translation(greedy):
 def test_beams_and_shortlists(translator, tmp_path, mode):
     few = translator.shortlist(["上午九点", "下午四点半"])
     check(translator.export(tmp_path / "beams", beam_size=3, shortlist=few, mode=mode, **TWO))
+
+
+@pytest.mark.slow
+def test_lists_of_sentences(translator, tmp_path):
+    """All signatures have the translations of Python, in which no text depends on the others."""
+    tokenizer, other = translator.tokenizer, copy.copy(translator)
+    lists = [[] for _ in range(tokenizer.vocabulary_size)]
+    for text, target in (("noon", "中午"), ("half past four", "下午四点半"), ("seven", "七点")):
+        for row in tokenizer.tokenize([text]):
+            for token in row:
+                lists[token] += tokenizer.tokenize([target], side="target")[0]
+    other.token_lists = TokenLists([tokenizer.end_id], lists)
+    signatures = {"single": True, "signatures": ["serving_default", "constrained", "prefix"]}
+    folder = other.export(tmp_path / "lists", beam_size=2, **signatures)
+    check(folder)
+    expected = other(TEXTS, beam_size=2)
+    assert [other(text, beam_size=2) for text in TEXTS] == expected != translator(TEXTS)
+    saved = SavedModelTranslator(folder)
+    assert saved(TEXTS) == expected
+    for rows in ({"terms": [["九点"]] * len(TEXTS)}, {"prefixes": ["九点"] * len(TEXTS)}):
+        found = [result.text for result in saved.translate(TEXTS, **rows, require_terms=False)]
+        assert found == other(TEXTS, beam_size=2, **rows) and "九点" in found[0]
 
 
 @pytest.mark.slow
