@@ -46,7 +46,7 @@ class TokenLists:
         self.always, self.lists = sorted(set(always)), lists
 
     @classmethod
-    def build(cls, tokenizer, sources, targets, candidates=50, frequent=200, iterations=5):
+    def build(cls, tokenizer, sources, targets, candidates=200, frequent=200):
         """Builds the lists from parallel texts, such as those of a training.
 
         The tokens are aligned as words are by `align_words`. A source token's list has the target
@@ -56,10 +56,9 @@ class TokenLists:
         Args:
             tokenizer: `kformer.Tokenizer`.
             sources, targets: lists of str of one length.
-            candidates: int, default 50. The most target tokens of a source token.
+            candidates: int, default 200. The most target tokens of a source token.
             frequent: int, default 200. The most frequent target tokens, which are in the list of
                 every sentence. Those of single bytes are, too, and so is the end token.
-            iterations: int, default 5. Steps of EM.
 
         Returns:
             `TokenLists`.
@@ -67,30 +66,35 @@ class TokenLists:
         Raises:
             ValueError: the sides differ in length, or the targets have no token.
         """
+        return next(cls.of_sizes(tokenizer, sources, targets, [(candidates, frequent)]))
+
+    @classmethod
+    def of_sizes(cls, tokenizer, sources, targets, sizes):
+        """Yields what `build` returns for each of some pairs of `candidates` and `frequent`."""
         check_same_length("the sources", len(sources), "the targets", len(targets))
-        candidates = check_whole("candidates", candidates)
-        always = frequent_tokens(tokenizer, targets, frequent)
         # A language's tag is a source token like any other.
         rows = (
             tokenizer.tokenize(texts, side=side, special_tokens=is_source)
             for texts, side, is_source in ((sources, "source", True), (targets, "target", False))
         )
-        source, target, probability = translation_probabilities(*rows, iterations)
+        source, target, probability = translation_probabilities(*rows)
         # By source token, then from the most probable target token on; of equal ones by id.
         order = np.lexsort((target, -probability, source))
         source, target = source[order], target[order]
         size = tokenizer.vocabulary_size
         ends = np.searchsorted(source, np.arange(size + 1)).tolist()
-        lists = [
-            target[start : min(start + candidates, end)].tolist()
-            for start, end in zip(ends, ends[1:], strict=False)
-        ]
-        if tokenizer.joint:
-            special = {*tokenizer.special_ids.values(), *tokenizer.languages.values()}
-            for token, row in enumerate(lists):
+        special = {*tokenizer.special_ids.values(), *tokenizer.languages.values()}
+        for candidates, frequent in sizes:
+            candidates = check_whole("candidates", candidates)
+            lists = [
+                target[start : min(start + candidates, end)].tolist()
+                for start, end in zip(ends, ends[1:], strict=False)
+            ]
+            for token, row in enumerate(lists if tokenizer.joint else ()):
                 if token not in special and token not in row:
                     row.append(token)
-        return cls([*always, tokenizer.end_id], lists)
+            always = frequent_tokens(tokenizer, targets, frequent)
+            yield cls([*always, tokenizer.end_id], lists)
 
     def __call__(self, source_ids):
         return sorted({*self.always, *(i for token in set(source_ids) for i in self.lists[token])})
