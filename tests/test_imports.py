@@ -66,6 +66,7 @@ GRAPH_MODULES = {
             "constrained",
             "graph",
             "languages",
+            "lists",
             "signatures",
             "tokenizer",
             "translation",
