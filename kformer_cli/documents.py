@@ -176,11 +176,11 @@ def _arguments(options):
     from kformer.documents import Glossary
 
     arguments = {}
+    pair = None if options["language_pair"] is None else options["language_pair"].split("-")
     if options["glossary"] is not None:
-        arguments["glossary"] = Glossary.load(options["glossary"])
-    if options["language_pair"] is not None:
-        source, target = options["language_pair"].split("-")
-        arguments |= {"source_language": source, "target_language": target}
+        arguments["glossary"] = Glossary.load(options["glossary"], pair)
+    if pair is not None:
+        arguments |= dict(zip(("source_language", "target_language"), pair, strict=True))
     return arguments
 
 

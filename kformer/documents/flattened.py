@@ -94,6 +94,11 @@ class Flattened:
         pairs = (trimmed(self.text, start, end) for start, end in slices)
         return [(start, end) for start, end in pairs if start < end]
 
+    def drop_terms(self, start, end):
+        """Forgets the terms of the glossary in a slice, whose translation is known."""
+        self.items = [i for i in self.items if i.kind != TERM or not start <= i.start < end]
+        self._starts = [item.start for item in self.items]
+
     def items_in(self, start, end):
         """Returns the items within a slice."""
         first = bisect.bisect_left(self._starts, start)

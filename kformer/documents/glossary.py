@@ -2,13 +2,17 @@
 
 import dataclasses
 import pathlib
+import types
 from collections.abc import Mapping
 
 from kformer.documents.words import tokens
+from kformer.utils.compressed import plain_name
 from kformer.utils.files import read_bytes
 
 _CASE = "case"
 _MOST_BYTES = 2**26
+# Of a translation memory: the endings of its files, and the most words of a term.
+_MEMORIES, _MOST_WORDS = (".tmx", ".xlf", ".xliff"), 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +43,9 @@ class Glossary:
             or a tuple of forms; a target of `None` or `""`, or a str in place of a tuple, keeps the
             term untranslated.
 
+    Attributes:
+        sentences: dict of sentences to their translations, which take the place of the model's.
+
     Raises:
         ValueError: a term is empty, or has two entries.
 
@@ -53,7 +60,7 @@ class Glossary:
     """
 
     def __init__(self, entries):
-        self._entries, self._sizes = {}, {}
+        self._entries, self._sizes, self.sentences = {}, {}, {}
         for entry in entries.items() if isinstance(entries, Mapping) else entries:
             if isinstance(entry, str):
                 entry = (entry,)
@@ -102,15 +109,20 @@ class Glossary:
         return terms
 
     @classmethod
-    def load(cls, path) -> "Glossary":
+    def load(cls, path, languages=None) -> "Glossary":
         """Reads a file of terms: source and target with a tab between them, a line for each.
 
         Forms of a term have `|` between them. A line without a target is a term that is not
         translated. A third column `case` makes the case of letters count. Empty lines, and lines
         that begin with `#`, are comments.
 
+        Of a translation memory (TMX or XLIFF) the units of at most three words are terms; the
+        others are sentences.
+
         Args:
-            path: path of a UTF-8 file.
+            path: path of a UTF-8 file, or of a translation memory.
+            languages: pair of str, default `None`. The codes of source and target, for a
+                translation memory.
 
         Returns:
             `Glossary`.
@@ -122,6 +134,8 @@ class Glossary:
         path = pathlib.Path(path)
         if path.is_dir() or not path.exists():
             raise FileNotFoundError(f"The glossary '{path}' does not exist; give a file of terms.")
+        if plain_name(path).suffix.lower() in _MEMORIES:
+            return cls._of_memory(path, languages)
         try:
             text = read_bytes(path, _MOST_BYTES, remedy="give fewer terms").decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -141,6 +155,30 @@ class Glossary:
                 glossary._add(Entry(*sides, case == _CASE))
             except ValueError as error:
                 raise ValueError(f"Line {number} of the glossary '{path}': {error}") from error
+        return glossary
+
+    @classmethod
+    def _of_memory(cls, path, languages):
+        from kformer.data.corpora.units import unit_pairs
+
+        if languages is None:
+            raise ValueError(
+                f"The glossary '{path}' is a translation memory, which may have many languages: "
+                "name two by --language-pair of kformer translate, or by languages in Python."
+            )
+        terms, sentences = {}, {}
+        for pair in unit_pairs(path, types.SimpleNamespace(languages=languages)):
+            source, target = (" ".join((text or "").split()) for text in pair)
+            words = tokens(source)
+            if not (target and words):
+                continue
+            if len(words) <= _MOST_WORDS and all(is_word for *_, is_word in words):
+                key = tuple(source[start:end].casefold() for start, end, _ in words)
+                terms.setdefault(key, (source, {}))[1][target] = None
+            else:
+                sentences.setdefault(source, target)
+        glossary = cls((source, tuple(forms)) for source, forms in terms.values())
+        glossary.sentences = sentences
         return glossary
 
 

@@ -13,7 +13,7 @@ import re
 from kformer.documents.assembling import Assembly
 from kformer.documents.flattened import TERM, Flattened
 from kformer.documents.format import Edit, edited, moved_back
-from kformer.documents.job import Job, Request
+from kformer.documents.job import Answer, Job, Request
 
 # Segments that are translated together: it bounds the memory.
 _WINDOW = 256
@@ -140,6 +140,7 @@ class _Window:
     def __init__(self, text, format, abilities, language, glossary, report):
         self.text, self.format, self.abilities = text, format, abilities
         self.language, self.glossary, self.report = language, glossary, report
+        self._sentences = {} if glossary is None else glossary.sentences
 
     def run(self, segments):
         """Translates segments; returns a list of `Edit`."""
@@ -175,7 +176,7 @@ class _Window:
         rows = [self._jobs(*pair) for pair in zip(flats, slices, strict=True)]
         pending = [job for jobs in rows for job in jobs if job.request is not None]
         while pending:
-            answers = yield [job.request for job in pending]
+            answers = yield from self._answers([job.request for job in pending])
             pairs = zip(pending, answers, strict=True)
             pending = [new for job, answer in pairs for new in job.take(answer)]
         chunks = [[chunk for job in jobs for chunk in job.chunks()] for jobs in rows]
@@ -196,9 +197,19 @@ class _Window:
                 self._count(jobs, assembly)
         return edits, refused
 
+    def _answers(self, requests):
+        """Returns the `Answer` to each request: sentences of the glossary need no model."""
+        known = [self._sentences.get(request.text) for request in requests]
+        pairs = zip(requests, known, strict=True)
+        unknown = [request for request, target in pairs if target is None]
+        answers = iter((yield unknown) if unknown else ())
+        return [next(answers) if target is None else Answer(target) for target in known]
+
     def _jobs(self, flat, slices):
         jobs = []
         for start, end in slices:
+            if " ".join(flat.text[start:end].split()) in self._sentences:
+                flat.drop_terms(start, end)
             # No model keeps so many words that it does not know.
             is_crowded = len(flat.items_in(start, end)) > _MOST_ITEMS
             pairs = flat.divided(start, end) if is_crowded else [(start, end)]

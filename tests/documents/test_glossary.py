@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from kformer.documents import Entry, Glossary
+from kformer.documents import Entry, Glossary, translate_document
+from tests.documents.fakes import Fake
 
 pytestmark = pytest.mark.any_backend
 
@@ -73,3 +74,23 @@ def test_a_file_that_is_none(tmp_path):
     (tmp_path / "latin.tsv").write_bytes(b"\xff\tb\n")
     with pytest.raises(ValueError, match="not UTF-8"):
         Glossary.load(tmp_path / "latin.tsv")
+
+
+def test_a_translation_memory(tmp_path):
+    units = (("big house", "Haus"), ("Big house", "Gebäude"), ("A house  is big.", "Groß!"))
+    text = "".join(
+        f"<tu><tuv xml:lang='en'><seg>{source}</seg></tuv><tuv xml:lang='de'><seg>{target}</seg>"
+        "</tuv></tu>"
+        for source, target in units
+    )
+    path = tmp_path / "x.tmx"
+    path.write_text(f"<tmx>{text}</tmx>", encoding="utf-8")
+    with pytest.raises(ValueError, match="name two by --language-pair"):
+        Glossary.load(path)
+    glossary = Glossary.load(path, ("en", "de"))
+    assert found(glossary, "A big house") == [("big house", ("Haus", "Gebäude"))]
+    fake = Fake(str.upper)
+    text = "<p>A house is big. A <b>house</b> is big. My big house.</p>"
+    translation = translate_document(fake, text, "html", glossary=glossary)
+    assert translation.text == "<p>Groß! <b>Groß</b>! MY Haus.</p>"
+    assert not any("is big" in each for each in fake.asked) and translation.report.sentences == 3

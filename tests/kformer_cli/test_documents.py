@@ -85,7 +85,7 @@ def test_a_document_into_one_of_several_languages(translate, options, capfd):
     "options, message",
     [
         (["--document", "absent"], "The --document file 'absent' does not exist"),
-        (["--document", "page.html", "--format", "docx"], "format must be one of text, html,"),
+        (["--document", "page.html", "--format", "xlsx"], "format must be one of text, html,"),
         (["--document", "page.html", "--n-best", "2"], "--document gives one translation"),
         (["--document", "page.html", "--split"], "leave --input and --split out"),
         (["--document", "page.html", "--alternatives", "2"], "--document is not for --altern"),
