@@ -27,7 +27,7 @@ from tests.serving.test_protocols import (  # noqa: F401 - they are this module'
 )
 from tests.serving.test_runs import RUN
 
-pytestmark = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend(quickest="torch")
 
 
 @pytest.fixture(scope="module")
