@@ -517,7 +517,8 @@ def test_stable_top_k_breaks_ties_by_index():
 
 
 @pytest.mark.parametrize(
-    ("columns", "k"), [(2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)]
+    ("columns", "k"),
+    [(512, 4), (1000, 9), (2048, 1), (4100, 4), (10_000, 8), (2053, 3), (4072, 10), (10_000, 33)],
 )
 def test_wide_rows_are_searched_in_groups(columns, k):
     """Groups find what a sort finds, ties and minus infinities included.
