@@ -531,10 +531,10 @@ class Translator:
         """
         self._check_single("saved")
         config = {**self.config, "search": dataclasses.asdict(self.options)}
-        path = save_run(path, self.model, self.tokenizer, config)
+        folder = save_run(path, self.model, self.tokenizer, config)
         if self.token_lists is not None:
-            self.token_lists.save(path / FILE_NAME, self.tokenizer)
-        return path
+            self.token_lists.save(folder / FILE_NAME, self.tokenizer)
+        return folder
 
     @classmethod
     def from_pretrained(cls, name: Path, **options) -> "Translator":
@@ -592,9 +592,9 @@ class Translator:
         search = config.pop("search", None)
         options = None if search is None else read_options(search, paths[0])
         translator = cls(model, tokenizer, options, config, dtype)
-        path = inside(paths[0], FILE_NAME)
-        if path.is_file():
-            translator.token_lists = TokenLists.load(path, tokenizer)
+        lists = inside(paths[0], FILE_NAME)
+        if lists.is_file():
+            translator.token_lists = TokenLists.load(lists, tokenizer)
         return translator
 
     def export(self, path: Path, format: str = "saved_model", **options) -> pathlib.Path:
