@@ -5,7 +5,7 @@ from kformer.documents.formats import FORMATS, format_of
 from kformer.documents.glossary import Entry, Glossary
 from kformer.documents.sentences import split_sentences
 from kformer.documents.translating import DocumentTranslation, translate_document
-from kformer.documents.work import Report, TermUse
+from kformer.documents.work import Problem, Report, TermUse
 
 __all__ = [
     "FORMATS",
@@ -13,6 +13,7 @@ __all__ = [
     "Entry",
     "Format",
     "Glossary",
+    "Problem",
     "Report",
     "TermUse",
     "format_of",
