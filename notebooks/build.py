@@ -1,13 +1,14 @@
 """Builds the notebooks, in English and in Chinese, with their outputs.
 
-python notebooks/build.py                    runs every source once and writes both notebooks of it
+python notebooks/build.py                    runs every source in both languages
 python notebooks/build.py positions          one of them
 python notebooks/build.py --texts            runs nothing; writes new texts beside the old outputs
 python notebooks/build.py --check            runs nothing; says which notebooks are not up to date
 
 A source is notebooks/source/NAME.py in Jupytext's percent format: code cells, and text cells in
 pairs, `# %% [markdown] lang="en"` before `# %% [markdown] lang="zh"`. Both notebooks have the same
-code and the same outputs.
+code, but for the texts in it that source/chinese.toml translates: what is printed, and the labels
+of pictures.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import pathlib
 import re
 import sys
 import tempfile
+import tomllib
 
 import jupytext
 import nbformat
@@ -45,6 +47,9 @@ LANGUAGE_INFO = {
     "nbconvert_exporter": "python",
     "pygments_lexer": "ipython3",
 }
+# Pictures are as sharp on a screen with two pixels for each; their size on the page stays.
+KERNEL_OPTIONS = ["--InlineBackend.figure_formats={'retina'}"]
+FONTS = 'plt.rcParams["font.family"] = kformer.plots.font_families(["中文"])'
 # Chinese has no spaces between words, so a line that ends within a paragraph leaves none.
 _WIDE = "[\u2018-\u201d\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
 _BREAK = re.compile(f"(?<={_WIDE})\n *(?={_WIDE})")
@@ -81,6 +86,16 @@ def read_notebook(name, language):
     return nbformat.read(LANGUAGES[language] / f"{name}.ipynb", as_version=4)
 
 
+def in_chinese(code, name):
+    """Translates the texts in a code cell, longest first."""
+    path = FOLDER / "source" / "chinese.toml"
+    tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    texts = tables.get("all", {}) | tables.get(name, {})
+    for text in sorted(texts, key=len, reverse=True):
+        code = code.replace(text, texts[text])
+    return code
+
+
 def empty_notebook(name, language, cells):
     """Makes a notebook of one language without outputs."""
     notebook = nbformat.v4.new_notebook()
@@ -91,6 +106,10 @@ def empty_notebook(name, language, cells):
     }
     for kind, text in cells:
         if kind == "code":
+            if language == "zh":
+                text = in_chinese(text, name)
+                if "import kformer" in text and "plt" in text:
+                    text = f"{text}\n{FONTS}  # 图里的中文"
             cell = nbformat.v4.new_code_cell(text)
         elif kind == language:
             if not notebook.cells:
@@ -121,6 +140,7 @@ def run(notebook):
             notebook,
             timeout=None,
             record_timing=False,
+            extra_arguments=KERNEL_OPTIONS,
             coalesce_streams=True,
             resources={"metadata": {"path": folder}},
         ).execute(env={**os.environ, **ENVIRONMENT, **paths})
@@ -181,7 +201,7 @@ def faults(notebook, language):
 
 
 def build(name, runs=True):
-    """Runs a source once and writes its notebooks.
+    """Runs a source in both languages and writes its notebooks.
 
     Args:
         name: str.
@@ -193,15 +213,15 @@ def build(name, runs=True):
     """
     cells = read_source(name)
     notebooks = {language: empty_notebook(name, language, cells) for language in LANGUAGES}
-    if runs:
-        # A copy, since nbclient writes the kernel's version into the metadata.
-        executed = copy.deepcopy(notebooks["en"])
-        run(executed)
-    else:
-        executed = read_notebook(name, "en")
-        if executed.metadata["kformer"] != notebooks["en"].metadata["kformer"]:
-            raise ValueError(f"{name}: the code is another one now: leave out --texts.")
-    for notebook in notebooks.values():
+    for language, notebook in notebooks.items():
+        if runs:
+            # A copy, since nbclient writes the kernel's version into the metadata.
+            executed = copy.deepcopy(notebook)
+            run(executed)
+        else:
+            executed = read_notebook(name, language)
+            if executed.metadata["kformer"] != notebook.metadata["kformer"]:
+                raise ValueError(f"{name}: the code is another one now: leave out --texts.")
         for cell, done in zip(code_cells(notebook), code_cells(executed), strict=True):
             cell.outputs, cell.execution_count = copy.deepcopy(done.outputs), done.execution_count
     found = [fault for language in LANGUAGES for fault in faults(notebooks[language], language)]

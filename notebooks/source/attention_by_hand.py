@@ -2,9 +2,9 @@
 # # Attention by hand: four tokens, one head and two
 #
 # **What it shows.** Every number of a small attention is computed with NumPy and then by the layer
-# itself, and both agree: one head, two heads, masks, cross-attention, and a whole encoder layer
-# with its residual connections, layer norms and feed-forward network. Then what the $\sqrt{d_k}$
-# and the epsilon are for.
+# itself, and both agree: one head, two heads, masks, cross-attention, and whole layers of an
+# encoder and a decoder with their residual connections, layer norms and feed-forward networks.
+# Then what the $\sqrt{d_k}$ and the epsilon are for, and what GELU changes.
 #
 # **For whom.** You have read an explanation of the Transformer and want to see the numbers. You
 # know what a matrix product is.
@@ -15,7 +15,7 @@
 # # 手算注意力：四个词元，从单头到双头
 #
 # **内容。** 先用 NumPy 一步步把一个小小的注意力算出来，再让 kformer 的层去算，两边的数字必须一致：
-# 单头、双头、掩码、交叉注意力，最后是一个完整的编码器层（残差、层归一化、前馈网络）。之后再看
+# 单头、双头、掩码、交叉注意力，最后是完整的编码器层和解码器层（残差、层归一化、前馈网络）。之后再看
 # $\sqrt{d_k}$ 和 epsilon 到底起什么作用。
 #
 # **适合谁。** 看过 Transformer 的讲解、想亲眼看到数字的读者；会矩阵乘法就够了。
@@ -252,6 +252,46 @@ print("z =", z, sep="\n")
 print("shape in", X.shape, "and out", z.shape, "- so that layers can be stacked")
 
 # %% [markdown] lang="en"
+# ## A whole decoder layer
+#
+# It has three sub-layers: self-attention in which a token sees itself and what stands before it,
+# cross-attention on the encoder's output $z$, and the feed-forward network. With three target
+# tokens $Y$ and the matrices from above:
+
+# %% [markdown] lang="zh"
+# ## 完整的解码器层
+#
+# 它有三个子层：自注意力（每个词元只看自己和前面的词元）、对编码器输出 $z$ 的交叉注意力、前馈网络。
+# 取三个目标词元 $Y$，矩阵仍用上面的：
+
+# %%
+decoder_layer = kformer.layers.DecoderLayer(intermediate_dim=8, num_heads=1, seed=4)
+decoder_layer.build((None, None, 4), (None, None, 4))
+own, cross = decoder_layer.self_attention, decoder_layer.cross_attention
+own.query_key_value_kernel.assign(np.concatenate([WQ, WK, WV], axis=1))
+cross.query_kernel.assign(WQ)
+cross.key_value_kernel.assign(np.concatenate([WK, WV], axis=1))
+for attention in (own, cross):
+    attention.output_kernel.assign(np.eye(4))
+W1 = ops.convert_to_numpy(decoder_layer.feed_forward.intermediate.kernel)
+W2 = ops.convert_to_numpy(decoder_layer.feed_forward.output_projection.kernel)
+
+
+def attend(queries, rows, mask):
+    scores = np.where(mask, queries @ WQ @ (rows @ WK).T / 2, -np.inf)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    return weights @ rows @ WV
+
+
+Y = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [2, 0, 1, 0]], "float32")
+a = norm(Y + attend(Y, Y, np.tril(np.ones((3, 3), bool))))
+b = norm(a + attend(a, z, True))
+c = norm(b + np.maximum(0, b @ W1) @ W2)
+layer_output = decoder_layer(ops.convert_to_tensor(Y[None]), ops.convert_to_tensor(z[None]))
+assert np.allclose(c, ops.convert_to_numpy(layer_output)[0], atol=1e-5)
+print("decoder layer =", c, sep="\n")
+
+# %% [markdown] lang="en"
 # ## Layer norm and batch norm
 #
 # $$y = \gamma \, \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
@@ -351,6 +391,40 @@ plt.show()
 # %% [markdown] lang="zh"
 # *图 3　16 个随机键中最大的那个权重（平均值）随头的维度变化。不缩放时它趋近于 1，softmax 已经饱
 # 和。*
+
+# %% [markdown] lang="en"
+# ## ReLU or GELU
+#
+# The paper's feed-forward network cuts negative numbers off: $\mathrm{ReLU}(x) = \max(0, x)$,
+# whose slope jumps from 0 to 1, and a unit that is negative for every token learns nothing more.
+# GELU is $x$ times the share of a normal distribution below $x$: smooth, and with a slope on the
+# negative side, too (`activation="gelu"`).
+
+# %% [markdown] lang="zh"
+# ## ReLU 与 GELU
+#
+# 论文的前馈网络把负数一律截成零：$\mathrm{ReLU}(x) = \max(0, x)$。它的斜率从 0 一下子跳到 1；
+# 如果一个单元对所有词元都是负的，就再也学不到东西。GELU 是 $x$ 乘以标准正态分布在 $x$ 以下的概率：
+# 处处光滑，负的一侧也有斜率（`activation="gelu"`）。
+
+# %%
+x = np.linspace(-4, 4, 201, dtype="float32")
+figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+for name in ("relu", "gelu"):
+    values = ops.convert_to_numpy(keras.activations.get(name)(x))
+    for axis, curve in zip(axes, (values, np.gradient(values, x))):
+        axis.plot(x, curve, label=name)
+for axis, title in zip(axes, ("value", "slope")):
+    axis.set(title=title, xlabel="x")
+    axis.grid(alpha=0.3)
+    axis.legend()
+plt.show()
+
+# %% [markdown] lang="en"
+# *Figure 4. Left: ReLU and GELU. Right: their slopes, by which gradients are multiplied.*
+
+# %% [markdown] lang="zh"
+# *图 4　左：ReLU 与 GELU。右：它们的斜率，梯度要乘上它。*
 
 # %% [markdown] lang="en"
 # ## Where to go on

@@ -88,7 +88,7 @@ np.savez(folder / "batch.npz", labels=labels, **inputs)
 # %% [markdown] lang="zh"
 # ## 三个进程
 #
-# 每个进程加载同一个文件，算 logits，用宽度 4 的集束搜索翻译，再带着 dropout 训练五步。dropout 的掩
+# 每个进程加载同一个文件，算 logits，用宽度 4 的集束搜索翻译，再开着 dropout 训练五步。dropout 的掩
 # 码只由种子和步数决定，在所有后端上都一样，所以连训练损失也能直接比较。
 
 # %%

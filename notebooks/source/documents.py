@@ -10,10 +10,10 @@
 # **Time.** Half a minute on a CPU core.
 
 # %% [markdown] lang="zh"
-# # 整篇翻译、术语与把握
+# # 整篇翻译、术语与置信度
 #
 # **内容。** 模型只会译句子，而人手里的是整篇的东西。本篇让一个小翻译模型处理段落、网页、字幕和界面
-# 文案：结构不变，占位符原样保留，术语按表翻译，模型对每个词有多大把握，也能看到。
+# 文案：结构不变，占位符原样保留，术语按表翻译，模型对每个词的置信度也能看到。
 #
 # **适合谁。** 已经训练好模型、要翻译真实文本的人。
 #
@@ -38,7 +38,7 @@ plt.rcParams["font.family"] = font_families("早上")
 # %% [markdown] lang="zh"
 # ## 一个小翻译模型
 #
-# 它只会把英语的钟点译成中文，别的都不会。看整篇翻译怎么做，这就够了。
+# 它只会把英语的时刻译成中文，别的都不会。看整篇翻译怎么做，这就够了。
 
 # %%
 pairs = kformer.examples.generate_pairs(12_000, seed=0, categories=["time"])
@@ -160,10 +160,10 @@ for term in found.report.terms:
 # words with 0.8 about 80 % are right. The least confident sentences are those to look at first.
 
 # %% [markdown] lang="zh"
-# ## 模型有多大把握
+# ## 模型的置信度
 #
-# 对一个词的把握，是在给定原文和前文时，组成它的子词的概率之积。`calibrate` 用训练时没见过的句子拟合
-# 一个温度，使把握为 0.8 的词大约有八成是对的。要人工检查，就从把握最小的句子看起。
+# 一个词的置信度，是在给定原文和前文时，组成它的子词的概率之积。`calibrate` 用训练时没见过的句子拟合
+# 一个温度，使置信度为 0.8 的词大约有八成是对的。要人工检查，就从置信度最低的句子看起。
 
 # %%
 held_out = kformer.examples.generate_pairs(200, seed=1, split="test", categories=["time"])
@@ -183,5 +183,5 @@ plt.show()
 # twelve" is 十一点五十八分: in this run the model was least sure where it erred.*
 
 # %% [markdown] lang="zh"
-# *图 1　在给定原文和前文时，模型对译文中每个词的把握。“two to twelve”应为“十一点五十八分”：
-# 这一次，模型最没把握的地方正是译错的地方。*
+# *图 1　在给定原文和前文时，模型对译文中每个词的置信度。“two to twelve”应为“十一点五十八分”：
+# 这一次，置信度最低的地方正是译错的地方。*

@@ -174,7 +174,33 @@ plt.show()
 
 # %% [markdown] lang="zh"
 # *图 1　左：留出集短语的真实类别与预测类别。右：英语与中文短语的相似度。对角线是真正的句对；右下角
-# 成块的是钟点：它们彼此相似，而训练这个模型时并没有用到类别。*
+# 成块的是时刻：它们彼此相似，而训练这个模型时并没有用到类别。*
+
+# %% [markdown] lang="en"
+# ## A start from word vectors
+#
+# Vectors that word2vec or GloVe learnt from other text can be the first values of an embedding:
+# words of similar use are neighbours before the first step. Here are four in GloVe's format.
+
+# %% [markdown] lang="zh"
+# ## 用词向量作初值
+#
+# word2vec 或 GloVe 在别的文本上学到的向量，可以作嵌入的初值：用法相近的词，训练之前就是邻居。下面是
+# GloVe 格式的四个。
+
+# %%
+lines = ["noon 0.9 0.1 0.0", "evening 0.8 0.2 0.1", "euros 0.0 0.9 0.3", "dollars 0.1 0.8 0.4"]
+path = pathlib.Path(tempfile.mkdtemp(), "vectors.txt")
+path.write_text("\n".join(lines))
+words = ["noon", "evening", "euros", "dollars", "unseen"]
+vectors = kformer.text.load_word_vectors(path, words, format="glove")
+print(vectors.report())
+embedding = kformer.layers.PositionalEmbedding(
+    len(words), 3, pretrained=vectors.table, position_encoding=None
+)
+rows = keras.ops.convert_to_numpy(embedding(np.arange(4)[None]))[0]
+rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+print("cosines:", rows @ rows.T, sep="\n")
 
 # %% [markdown] lang="en"
 # ## Where to go on

@@ -43,8 +43,8 @@ print("backend:", keras.backend.backend())
 # %% [markdown] lang="zh"
 # ## 数据
 #
-# 从随机相位开始取半个周期（或更长）的正弦波，加上标准差 0.1 的噪声。噪声无法预测，所以任何诚实的预
-# 测，均方误差都不可能低于 0.01。
+# 从随机相位开始取半个周期（或更长）的正弦波，加上标准差 0.1 的噪声。噪声无法预测，所以任何真正的
+# （不偷看答案的）预测，均方误差都不可能低于 0.01。
 
 # %%
 generator = np.random.default_rng(0)
@@ -257,7 +257,7 @@ plt.show()
 # every distance the error is a small part of what the simple rules have.*
 
 # %% [markdown] lang="zh"
-# *图 3　老老实实的预测：损失降到接近噪声，预测曲线跟得上真实波形；不论往前预测多少步，误差都只是
+# *图 3　真正的预测：损失降到接近噪声，预测曲线跟得上真实波形；不论往前预测多少步，误差都只是
 # 两条简单规则的零头。*
 
 # %% [markdown] lang="en"

@@ -20,7 +20,8 @@
 # $x + f(\mathrm{norm}(x))$（pre-norm，前置）。两种都看 4 层和 12 层时每一层的梯度，再各训练 12
 # 层，有预热、无预热各一遍。
 #
-# **适合谁。** 模型一深就学不动的人；想知道 `normalize_first` 和 `warmup_steps` 有什么用的人。
+# **适合谁。** 模型一深就训练不动、想知道原因的人；想知道 `normalize_first` 和 `warmup_steps`
+# 有什么用的人。
 #
 # **用时。** 一个 CPU 核上约半分钟。
 
@@ -168,7 +169,7 @@ plt.show()
 # 后置时，每个归一化都压在残差通路上，梯度每经过一个就被缩放一次：忽大忽小，最后一层比第一层大。前置
 # 时残差通路上什么也没有，梯度往回走时还会不断加上各分支的贡献（见图 1），所以靠前的层梯度最大。就最
 # 后一层来说，后置的梯度是前置的好几倍，而且模型越深差得越多。（Adam 会除以梯度的大小，所以光凭这一
-# 点还不能断定谁学得动，下一节实际训练一遍。）
+# 点还不能断定谁训练得动，下一节实际训练一遍。）
 
 # %% [markdown] lang="en"
 # ## Training with and without warm-up
@@ -230,6 +231,39 @@ plt.show()
 
 # %% [markdown] lang="zh"
 # *图 3　四次训练的损失曲线。后置且无预热，什么也没学到；加上预热就能学。前置不管有没有预热都能学。*
+
+# %% [markdown] lang="en"
+# ## The paper's schedule
+#
+# The rate rises in a straight line for `warmup_steps` updates, then falls with $1/\sqrt{n}$. A
+# longer warm-up has a lower peak. A cooldown lets the last updates fall to zero, as `kformer train`
+# does.
+
+# %% [markdown] lang="zh"
+# ## 论文的学习率曲线
+#
+# 前 `warmup_steps` 步学习率沿直线上升，之后按 $1/\sqrt{n}$ 下降。预热越长，最高值越低。加上
+# cooldown，最后若干步会降到零，`kformer train` 就是这样做的。
+
+# %%
+updates = np.arange(0, 20_000, 50)
+figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
+cooldown = {"total_steps": 20_000, "cooldown_steps": 5000}
+for warmup, options in ((1000, {}), (4000, {}), (4000, cooldown)):
+    schedule = kformer.WarmupInverseSqrt(512, warmup_steps=warmup, **options)
+    rates = keras.ops.convert_to_numpy(schedule(updates))
+    kind = f"{warmup} steps of warm-up{', cooldown' if options else ''}"
+    axis.plot(updates, rates, linestyle="--" if options else "-", label=kind)
+axis.set(xlabel="update", ylabel="learning rate", ylim=(0, None))
+axis.grid(alpha=0.3)
+axis.legend()
+plt.show()
+
+# %% [markdown] lang="en"
+# *Figure 4. The learning rate of `WarmupInverseSqrt` for a hidden size of 512.*
+
+# %% [markdown] lang="zh"
+# *图 4　隐藏维度为 512 时 `WarmupInverseSqrt` 的学习率。*
 
 # %% [markdown] lang="en"
 # ## Where to go on

@@ -352,7 +352,7 @@ plt.show()
 # eleven.*
 
 # %% [markdown] lang="zh"
-# *图 4　各种位置编码在不同输入长度下的正确率。瞎猜是十一分之一。*
+# *图 4　各种位置编码在不同输入长度下的正确率。随机猜测的正确率是 1/11。*
 
 # %% [markdown] lang="en"
 # ## Where to go on

@@ -182,7 +182,7 @@ plt.show()
 # %% [markdown] lang="zh"
 # ## 一个小翻译模型
 #
-# 把英语的钟点译成中文，只训练几秒钟：足够让它常常答对，又不至于每次都有把握。
+# 把英语的时刻译成中文，只训练几秒钟：足够让它常常答对，又不至于每次都十分确定。
 
 # %%
 pairs = kformer.examples.generate_pairs(12_000, seed=0, categories=["time"])

@@ -26,6 +26,7 @@ import tempfile
 
 import keras
 import matplotlib.pyplot as plt
+import numpy as np
 
 import kformer
 from kformer.plots import attention_maps, plot_attention
@@ -43,7 +44,7 @@ print("backend:", keras.backend.backend())
 # %% [markdown] lang="zh"
 # ## 数据
 #
-# 句对是自动生成的：英语里各种写法的钟点，和对应的中文。留出集里的时刻在训练集中从未出现过。换成自己
+# 句对是自动生成的：英语里各种写法的时刻，和对应的中文。留出集里的时刻在训练集中从未出现过。换成自己
 # 的数据时，读两个行数相同的文本文件即可，一行一句。
 
 # %%
@@ -207,6 +208,46 @@ served = kformer.export.SavedModelTranslator(folder / "times")
 texts = [pair.source for pair in held_out[:50]]
 assert served(texts) == translator(texts, beam_size=4)
 print(served(["half past four in the afternoon", "7:05 am", ""]))
+
+# %% [markdown] lang="en"
+# ## Label smoothing
+#
+# The loss of a token is $-\log p$: it falls for ever as the model grows surer. Label smoothing of
+# 0.1 asks for 0.9 of the probability at the right token and spreads the rest over the vocabulary
+# of $V$ tokens: $-\sum_v q_v \log p_v$ with $q = 0.9 + 0.1/V$ there and $0.1/V$ elsewhere. Then a
+# model that is too sure pays for it.
+
+# %% [markdown] lang="zh"
+# ## 标签平滑
+#
+# 一个词元的损失是 $-\log p$：模型越有信心，损失越低，没有止境。0.1 的标签平滑只要求正确的词元占
+# 0.9，其余平摊给词表里的 $V$ 个词元：$-\sum_v q_v \log p_v$，正确处 $q = 0.9 + 0.1/V$，别处
+# $q = 0.1/V$。过分自信就要付出代价。
+
+# %%
+p, V = np.linspace(0.02, 0.9999, 200), 32
+log_probs = np.repeat(np.log((1 - p) / (V - 1))[:, None], V, axis=1)
+log_probs[:, 3] = np.log(p)
+figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
+for smoothing in (0.0, 0.1):
+    q = np.full(V, smoothing / V)
+    q[3] += 1 - smoothing
+    losses = -log_probs @ q
+    of_keras = kformer.MaskedCrossentropy(label_smoothing=smoothing)
+    logits = log_probs[None, -1:].astype("float32")
+    assert np.isclose(float(of_keras(np.array([[3]]), logits)), losses[-1], atol=1e-4)
+    axis.plot(p, losses, label=f"label smoothing {smoothing}")
+    print(f"label smoothing {smoothing}: lowest loss at a probability of {p[losses.argmin()]:.2f}")
+axis.set(xlabel="probability of the right token", ylabel="loss", ylim=(0, None))
+axis.grid(alpha=0.3)
+axis.legend()
+plt.show()
+
+# %% [markdown] lang="en"
+# *Figure 3. The loss of one token. With label smoothing it is lowest near 0.9 and rises again.*
+
+# %% [markdown] lang="zh"
+# *图 3　一个词元的损失。有标签平滑时，最低点在 0.9 附近，再往右又会升高。*
 
 # %% [markdown] lang="en"
 # ## Where to go on
