@@ -4,9 +4,9 @@ import bisect
 import itertools
 
 from kformer.documents.format import BOUNDARY, BREAK, Kept, Text
-from kformer.documents.protected import HIDDEN, protected
 from kformer.documents.sentences import sentence_ends
 from kformer.documents.words import trimmed
+from kformer.text.protected import HIDDEN, protected
 
 # How a slice is kept: it is hidden from the model, shown to it, or a term of the glossary.
 TERM = "term"

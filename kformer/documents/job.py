@@ -16,8 +16,8 @@ import re
 import unicodedata
 
 from kformer.documents.flattened import TERM
-from kformer.documents.protected import HIDDEN, without_overlaps
 from kformer.documents.words import SPACELESS_SIGN, has_letters, tokens, valid, word_pattern
+from kformer.text.protected import HIDDEN, without_overlaps
 
 SHOWN, MASKED, APART = 0, 1, 2
 _MORE_WORDS = 10

@@ -1,0 +1,175 @@
+"""Mistakes of a translation that show without a model: numbers, addresses, repetition, copies."""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from kformer.data.corpora.languages import LanguageScores, base_code
+from kformer.text.numerals import is_spelled, numbers_of
+from kformer.text.protected import HIDDEN, protected
+from kformer.text.scripts import CHINESE_JAPANESE, is_of
+from kformer.text.words import split_words
+from kformer_options.installed import is_installed
+
+# The probability of what is not there at all, such as a number.
+_SURE = 0.95
+_LEAST_NUMBER = 10
+# The words that a part repeats at least, and that a part has which comes again later. Chinese and
+# Japanese words are single characters, which are often doubled.
+_REPEATED, _REPEATED_CHARACTERS, _AGAIN = 2, 5, 5
+# A copy has at least so many words in small letters, and this share of its words.
+_COPIED_WORDS, _COPIED = 4, 0.75
+# A language is certain from so many bytes on, and if it is so much likelier (as a logarithm).
+_LEAST_BYTES, _LEAST_MARGIN = 40, 15.0
+
+
+class Span(NamedTuple):
+    """A part of a text that was left out of its translation, or of a translation without a source.
+
+    Attributes:
+        start, stop: int. Its characters.
+        text: str.
+        probability: float.
+        kind: str. "words", "number", "address" (or a placeholder or code), "repetition", "copy" or
+            "language".
+    """
+
+    start: int
+    stop: int
+    text: str
+    probability: float
+    kind: str = "words"
+
+
+def find_mistakes(source, target, is_other_language=False):
+    """Returns what of a source is not in its translation, and the other way round.
+
+    Numbers below 10 do not count, nor do those that stand there in words.
+
+    Args:
+        source, target: str.
+        is_other_language: bool, default `False`. Whether the translation is in another language
+            than it should be, by `are_in_other_language`.
+
+    Returns:
+        Tuple of two lists of `Span`, of the source and of the translation.
+    """
+    missing, added = (_unmatched(*sides) for sides in ((source, target), (target, source)))
+    words, others = split_words(target), split_words(source)
+    spans = word_spans(target, words)
+    for start, stop in repetitions(words, others):
+        added.append(_span(target, spans[start][0], spans[stop - 1][1], "repetition"))
+    if _is_copy(words, others):
+        added.append(_span(target, 0, len(target), "copy"))
+    elif is_other_language:
+        added.append(_span(target, 0, len(target), "language"))
+    return missing, added
+
+
+def word_spans(text, words):
+    """Returns where words stand in their text: a list of pairs (start, stop)."""
+    spans, position = [], 0
+    for word in words:
+        start = text.index(word, position)
+        position = start + len(word)
+        spans.append((start, position))
+    return spans
+
+
+def repetitions(words, source=()):
+    """Returns the words that repeat what stands right before them, or a long part further back.
+
+    Args:
+        words: list of str.
+        source: list of str, default `()`. Where the source repeats itself, a translation may.
+
+    Returns:
+        List of pairs (start, stop) of indices.
+    """
+    found = _repetitions([word.casefold() for word in words])
+    return found if found and not _repetitions([word.casefold() for word in source]) else []
+
+
+def _repetitions(words):
+    count, found, position = len(words), [], 0
+    while position < count:
+        for size in range(1, (count - position) // 2 + 1):
+            part, stop = words[position : position + size], position + size
+            while words[stop : stop + size] == part:
+                stop += size
+            is_characters = all(is_of(word[0], CHINESE_JAPANESE) for word in part)
+            least = _REPEATED_CHARACTERS if is_characters else _REPEATED
+            if stop - position - size >= least and any(map(str.isalnum, "".join(part))):
+                found.append((position + size, stop))
+                position = stop - 1
+                break
+        position += 1
+    if found or any(is_of(word[0], CHINESE_JAPANESE) for word in words):
+        return found
+    places = {}
+    for i in range(count - _AGAIN + 1):
+        first = places.setdefault(tuple(words[i : i + _AGAIN]), i)
+        if first + _AGAIN <= i:
+            return [(i, i + _AGAIN)]
+    return []
+
+
+def _span(text, start, stop, kind):
+    return Span(start, stop, text[start:stop], _SURE, kind)
+
+
+def _unmatched(text, other):
+    """The numbers, addresses and placeholders of a text that another does not have."""
+    hidden = [(start, stop) for start, stop, kind in protected(text) if kind == HIDDEN]
+    spans = [_span(text, *each, "address") for each in hidden if text[slice(*each)] not in other]
+    values, lower = frozenset().union(*(n.values for n in numbers_of(other))), other.lower()
+    for start, stop, choices in numbers_of(text):
+        is_small = max(choices) < _LEAST_NUMBER
+        if is_small or choices & values or any(a <= start < b for a, b in hidden):
+            continue
+        if not any(is_spelled(value, lower) for value in choices):
+            spans.append(_span(text, start, stop, "number"))
+    return spans
+
+
+def _is_copy(words, source):
+    source = {word.strip(".,;:!?") for word in source}
+    words = [word for word in (word.strip(".,;:!?") for word in words) if word.isalpha()]
+    copied = [word for word in words if word in source and word.islower() and len(word) > 1]
+    return len(copied) >= max(_COPIED_WORDS, _COPIED * len(words))
+
+
+def languages_of(sources, targets):
+    """Returns the language that most of each side's texts are in: two codes, or `None` without
+    py3langid.
+    """
+    if not is_installed("py3langid"):
+        return None
+    scores = _language_scores(())
+    columns = (scores(side).argmax(axis=1) for side in (sources, targets))
+    return [scores.languages[np.bincount(column).argmax()] for column in columns]
+
+
+@functools.cache
+def _language_scores(languages):
+    return LanguageScores(languages)
+
+
+def are_in_other_language(texts, code):
+    """Returns which texts are in another language, as far as it is certain: a list of bool.
+
+    Args:
+        texts: list of str.
+        code: str, the language that they should be in; or `None`, and nothing is certain.
+    """
+    code = code and base_code(code)
+    if code is None or not is_installed("py3langid"):
+        return [False] * len(texts)
+    scores = _language_scores((code,))
+    if code not in scores.languages:
+        return [False] * len(texts)
+    values = scores(texts)
+    margins = values.max(axis=1) - values[:, scores.languages.index(code)]
+    pairs = zip(texts, margins, strict=True)
+    return [len(t.encode()) >= _LEAST_BYTES and bool(m > _LEAST_MARGIN) for t, m in pairs]
