@@ -95,11 +95,12 @@ def calibrate(
     as_json: Json = False,
     **options,
 ):
-    """Calibrate a run: fit its confidence, and choose the attention that aligns words.
+    """Calibrate a run: its confidence, the attention that aligns words, and its coverage.
 
     The run keeps the temperature under which the given translations are most probable, and the
-    layer and head of the attention whose alignments have the fewest errors. kformer translate
-    --confidence, --alignment and kformer align use them. Translations do not change.
+    layer and head of the attention whose alignments have the fewest errors, and the weights that
+    tell a translation that left something out. kformer translate --confidence, --alignment and
+    --coverage, and kformer align use them. Translations do not change.
 
     Example: [bold]kformer calibrate runs/en-de --source val.en --target val.de[/bold]
     """
@@ -129,3 +130,7 @@ def calibrate(
         f"alignment    layer {words['layer']}, {head}, {row} a token is read; alignment error "
         f"rate {words['error']:.4f}"
     )
+    if "coverage" in entries:
+        print("coverage     fitted: one of fifty translations of this text is doubtful")
+    else:
+        print("coverage     not fitted: it needs some hundred sentences")

@@ -36,11 +36,13 @@ from kformer_cli.workers import WORKERS, translate_by_workers
 from kformer_options.model_folders import check_run
 from kformer_options.names import named
 from kformer_options.text_files import check_output, check_readable, count_lines
+from kformer_options.wording import counted
 
 WORDS = chosen("alignment", "confidence")
 # Options that exclude columns about words: a line has several translations with them, is split, or
 # is translated in another process.
 _WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
+_WITHOUT_COVERAGE = ("workers", "split", "glossary", "document", "alternatives", "ensemble")
 # Options that name a file that is read beside the text.
 _FILES = ("document", "glossary", "terms", "forbidden_terms", "prefix")
 # The parameters of commands hide it.
@@ -58,6 +60,7 @@ _TRANSLATOR = {**LANGUAGES, **_OF_MODELS, **MACHINE}
         **SAMPLING,
         **BESIDE,
         **WORDS,
+        **chosen("coverage", "retry"),
         **_TRANSLATOR,
         **WORKERS,
     },
@@ -101,16 +104,22 @@ def translate(
     check_search(options)
     check_models(model, options["ensemble"])
     files = (options[name] for name in _FILES)
-    check_output(output, 0 if input is None else input, *files)
+    files = (0 if input is None else input, *files)
+    check_output(output, *files)
+    if options["coverage"] is not None:
+        check_output(options["coverage"], *files, output)
     if options["workers"] is not None:
         return translate_by_workers(model, input, output, n_best, scores, options)
     total = _number_of_lines(input) if options["document"] is None else None
     beside = LinesBeside(options, total)
     with quiet_imports():
         from kformer.translating import streaming
+        from kformer.translating.coverage import without_model
+        from kformer.translating.retry import retranslate
         from kformer.utils.progress import Progress
     translator = _open_translator(model, options)
     is_run = isinstance(translator, streaming.Translator)
+    refuse(options["retry"] and not is_run, "--retry searches: give the run, not a SavedModel.")
     for name in () if is_run else set_options(options, ("mbr", *WORDS)):
         raise UsageError(f"A SavedModel's search is fixed: leave --{name} out, or give the run.")
     beside.read(is_run)
@@ -126,6 +135,8 @@ def translate(
         return translate_file(translator, output, options, {"batch_size": batch_size, **search})
     translator = lines_translator(translator, options)
     columns = set_options(options, WORDS)
+    doubtful = 0
+    path = options["coverage"]
     is_typed = input is None and sys.stdin.isatty()
 
     def translated(lines, first_index):
@@ -136,11 +147,31 @@ def translate(
             words = translator.annotated(lines, translations, **columns)
             pairs = zip(translations, words, strict=True)
             translations = [translation._replace(words=words) for translation, words in pairs]
+        if path is not None:
+            translations = covered(lines, translations, first_index)
+        return translations
+
+    def covered(lines, translations, first_index):
+        nonlocal doubtful
+        if is_run:
+            words = translator.annotated(lines, translations, coverage=True)
+            coverages = [each.coverage for each in words]
+        else:
+            pairs = zip(lines, translations, strict=True)
+            coverages = [without_model(line, each.text) for line, each in pairs]
+        if options["retry"]:
+            translations, coverages = retranslate(translator, lines, translations, coverages)
+        rows = zip(lines, translations, coverages, strict=True)
+        for number, (line, each, coverage) in enumerate(rows, first_index + 1):
+            row = {"line": number, "source": line, "translation": each.text, **coverage.as_dict()}
+            report.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            doubtful += coverage.is_doubtful
         return translations
 
     with (
         contextlib.nullcontext() if is_typed else Progress(total) as progress,
         streaming.open_output(output) as out,
+        contextlib.nullcontext() if path is None else streaming.open_output(path) as report,
     ):
 
         def write(results):
@@ -156,6 +187,11 @@ def translate(
         lines = streaming.lines_of(input)
         truncated = streaming.translate_lines(lines, translated, write, **chunks)
     end_lines(translator, truncated, options)
+    if doubtful:
+        message = f"{counted(doubtful, 'translation')} may have left out or added something"
+        if options["strict"]:
+            raise ValueError(f"{message} (--strict): see '{path}'.")
+        print(f"{message}: see '{path}'.", file=sys.stderr)
 
 
 def _samples(options):
@@ -174,6 +210,12 @@ def _check_kinds(options, n_best):
             f"--{name} is about the best translation of each line as it is: leave out --n-best, "
             f"{', '.join(map(named, _WITHOUT_WORDS))}.",
         )
+    refuse(options["retry"] and options["coverage"] is None, "--retry is for --coverage FILE.")
+    if options["coverage"] is not None:
+        refuse(n_best > 1, "--coverage is about the best translation: leave --n-best out.")
+        refuse_beside("--coverage", options, _WITHOUT_COVERAGE)
+    if options["retry"]:
+        refuse_beside("--retry", options, ("alignment", "confidence", "terms", "prefix", "sample"))
     refuse(
         set_options(options, SAMPLING) and not _samples(options),
         "--temperature, --top-k, --top-p and --seed are for --sample and --mbr.",

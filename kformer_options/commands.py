@@ -51,7 +51,10 @@ class CommandOptions:
     split: bool = option(
         "Translate lines of several sentences, or that are too long, sentence by sentence.", False
     )
-    strict: bool = option("End with an error code if anything of the text was cut.", False)
+    strict: bool = option(
+        "End with an error code if anything of the text was cut, or is doubtful by --coverage.",
+        False,
+    )
     sample: bool = option(
         "Sample translations instead of searching for the best.", False, group="Sampling"
     )
@@ -91,6 +94,17 @@ class CommandOptions:
         "After each translation a column with the model's confidence in it, from 0 to 1, and "
         "one with that in each word. kformer calibrate fits it.",
         settled="",
+    )
+    coverage: Path | None = option(
+        "Where to write, for each line or for each sentence of a document, what its translation "
+        "left out and what it has without a source: JSON lines. With --strict a doubtful one is "
+        "an error.",
+        settled="",
+    )
+    retry: bool = option(
+        "With --coverage: translate what is doubtful again, by a wider search, by clauses and with "
+        "the words that were left out, and take the better translation; the file marks it.",
+        False,
     )
     workers: int | None = option(
         "Translate a file with N processes, each with one thread or --threads. A job that "

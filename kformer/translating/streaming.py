@@ -293,7 +293,7 @@ def format_line(translation, *, n_best=1, scores=False):
         columns.append(text.replace("\t", " ") if has_columns else text)
         if scores:
             columns.append(f"{hypothesis.score:.6f}")
-    alignment, confidence = translation.words[-2:] if translation.words else (None, None)
+    alignment, confidence = translation.words[3:5] if translation.words else (None, None)
     if alignment is not None:
         columns.append(pharaoh(alignment))
     if confidence is not None:

@@ -10,6 +10,8 @@ from kformer.utils.rows import up_to_end
 
 # A notebook shows no more texts.
 _SHOWN = 100
+# From this probability on a translation is doubtful.
+DOUBTFUL = 0.5
 
 
 class Hypothesis(NamedTuple):
@@ -65,6 +67,33 @@ class Confidence(NamedTuple):
     word_probabilities: list
 
 
+class Coverage(NamedTuple):
+    """What a translation left out, and what it has without a source.
+
+    Attributes:
+        probability: float. That there is something of the kind. From 0.5 on a reader should look:
+            after calibration, that is one of fifty translations by people.
+        missing: list of `Span`. Parts of the source that were left out.
+        added: list of `Span`. Parts of the translation without a source.
+        retried: bool. Whether it is a second translation, in the place of a doubtful one.
+    """
+
+    probability: float
+    missing: list
+    added: list
+    retried: bool = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a reader should look at it."""
+        return self.probability >= DOUBTFUL
+
+    def as_dict(self):
+        """The same as a dict of JSON values."""
+        sides = {name: [s._asdict() for s in getattr(self, name)] for name in ("missing", "added")}
+        return {**self._asdict(), **sides}
+
+
 class AnnotatedTranslation(NamedTuple):
     """A translation with what is known about its words.
 
@@ -74,6 +103,7 @@ class AnnotatedTranslation(NamedTuple):
         alignment: list of pairs (source index, target index) of words; or `None` if it was not
             asked for.
         confidence: `Confidence`; or `None` if it was not asked for.
+        coverage: `Coverage`; or `None` if it was not asked for.
     """
 
     text: str
@@ -81,6 +111,7 @@ class AnnotatedTranslation(NamedTuple):
     words: list
     alignment: list | None
     confidence: Confidence | None
+    coverage: Coverage | None = None
 
 
 class Translation(NamedTuple):

@@ -8,6 +8,7 @@ from typing import AnyStr
 
 import numpy as np
 
+from kformer.data import align_words
 from kformer.data.token_lists import FILE_NAME, TokenLists
 from kformer.decoding import SearchOptions
 from kformer.models import Ensemble
@@ -15,9 +16,11 @@ from kformer.saving import load_run, save_run
 from kformer.text import Tokenizer
 from kformer.text.frequent_tokens import frequent_tokens
 from kformer.text.text_constraints import TextConstraints
+from kformer.text.words import split_words
 from kformer.translating import translation, word_alignment
 from kformer.translating.alternatives import Alternatives
 from kformer.translating.confidence import CONFIDENCE, confidences, fit_temperature
+from kformer.translating.coverage import coverages, fit_coverage
 from kformer.translating.minimum_risk import least_risk_translations
 from kformer.translating.pairs import PairReader
 from kformer.translating.search import TextSearch
@@ -49,16 +52,16 @@ class Translator:
     Call arguments:
         texts: list of str, or one str. For one str, `terms` and `forbidden_terms` are its terms,
             and `prefixes` its prefix.
-        alignment, confidence: bool, default `False`. Whether to return the words of the
-            translation, too, with the words of the text that they are aligned with, and with the
-            model's confidence in them.
+        alignment, confidence, coverage: bool, default `False`. Whether to return the words of the
+            translation, too, with the words of the text that they are aligned with, with the
+            model's confidence in them, and with what was left out or added.
         **arguments: those of `translate`, such as `beam_size=1`.
 
     Returns:
         A list of str, the translations in the order of the texts; for one str, one str. With
         `n_best` above 1, or `alternatives`, each translation is a list of str, best first; with
-        `alignment` or `confidence` it is an `AnnotatedTranslation`. An empty text has an empty
-        translation.
+        `alignment`, `confidence` or `coverage` it is an `AnnotatedTranslation`. An empty text has
+        an empty translation.
 
     Attributes:
         token_lists: `kformer.data.TokenLists` or `None`. The target tokens that each source token
@@ -145,14 +148,16 @@ class Translator:
         for name in ("terms", "forbidden_terms", "prefixes"):
             if is_one and arguments.get(name) is not None:
                 arguments[name] = [arguments[name]]
-        annotations = {name: arguments.pop(name, False) for name in ("alignment", "confidence")}
+        names = ("alignment", "confidence", "coverage")
+        annotations = {name: arguments.pop(name, False) for name in names}
         language = {"target_language": arguments.get("target_language")}
         texts = [texts] if is_one else check_texts(texts)
         has_lists = arguments.get("n_best", self.options.n_best) != 1
         has_lists = has_lists or arguments.get("alternatives") is not None
         if has_lists and any(annotations.values()):
             raise ValueError(
-                "alignment and confidence need one translation: leave n_best and alternatives out."
+                "alignment, confidence and coverage need one translation: leave n_best and "
+                "alternatives out."
             )
         results = self.translate(texts, **arguments)
         if any(annotations.values()):
@@ -389,10 +394,32 @@ class Translator:
         pairs = self._reader.tokenize(sources, targets, self.options)
         return confidences(self._reader, pairs, self.config, batch_size, progress)
 
-    def calibrate(self, sources, targets, *, alignments=None, batch_size=32) -> dict:
-        """Fits the temperature of `confidence`, and chooses the attention of `align`.
+    def coverage(
+        self, sources, targets, *, batch_size=32, progress=None
+    ) -> list[translation.Coverage]:
+        """Returns what given translations left out, and what they have without a source.
 
-        `save` keeps both; `kformer calibrate` writes them into a run.
+        Args:
+            sources, targets: lists of str of one length.
+            batch_size: int, default 32. The pairs that are read at once.
+            progress: function, default `None`. It is called after each batch with the number of
+                pairs done.
+
+        Returns:
+            List of `kformer.translating.translation.Coverage`.
+
+        Raises:
+            ValueError: as `score`; or the translator has an ensemble.
+        """
+        self._check_single("asked for coverage")
+        pairs = self._reader.tokenize(sources, targets, self.options)
+        return coverages(self, pairs, batch_size, progress)
+
+    def calibrate(self, sources, targets, *, alignments=None, batch_size=32) -> dict:
+        """Fits the temperature of `confidence`, chooses the attention of `align`, and fits the
+        weights of `coverage`.
+
+        `save` keeps them; `kformer calibrate` writes them into a run.
 
         Args:
             sources, targets: lists of str, such as a validation set.
@@ -401,20 +428,30 @@ class Translator:
             batch_size: int, default 32. The pairs that are read at once.
 
         Returns:
-            Dict of two dicts. `confidence` has `temperature`; `error_before` and `error`, the
+            Dict of dicts. `confidence` has `temperature`; `error_before` and `error`, the
             expected calibration errors without and with that temperature; and `tokens`, the number
             of tokens that were counted. `alignment` has `layer`, `head` and `after`, the chosen
-            attention, and `error`, its alignment error rate. An ensemble has no `alignment`.
+            attention, and `error`, its alignment error rate. `coverage` has the weights of both
+            faults, and the languages of both sides; it needs some hundred pairs, and is left out
+            with less. An ensemble has no `alignment` and no `coverage`.
 
         Raises:
             ValueError: as `score`; or there is no token, or not an alignment for each pair.
         """
         pairs = self._reader.tokenize(sources, targets, self.options)
         results = {CONFIDENCE: fit_temperature(self._reader, pairs, batch_size)}
-        if not isinstance(self.model, Ensemble):
-            source = word_alignment.choose_source(self._reader, pairs, alignments, batch_size)
-            results[word_alignment.ALIGNMENT] = source
+        self.config.pop(word_alignment.COVERAGE, None)
         self.config.update(results)
+        if isinstance(self.model, Ensemble):
+            return results
+        if alignments is None:
+            alignments = align_words(pairs.sources, pairs.targets)
+        source = word_alignment.choose_source(self._reader, pairs, alignments, batch_size)
+        results[word_alignment.ALIGNMENT] = self.config[word_alignment.ALIGNMENT] = source
+        # It reads the attention that was chosen.
+        weights = fit_coverage(self, pairs.sources, pairs.targets, alignments, batch_size)
+        if weights is not None:
+            results[word_alignment.COVERAGE] = self.config[word_alignment.COVERAGE] = weights
         return results
 
     def attention(self, source, target=None, **options) -> translation.AttentionMap:
@@ -445,6 +482,7 @@ class Translator:
         *,
         alignment=False,
         confidence=False,
+        coverage=False,
         target_language=None,
         batch_size=32,
     ):
@@ -455,6 +493,7 @@ class Translator:
             results: list of `Translation` of these texts.
             alignment: bool, default `False`. Whether to align the words.
             confidence: bool, default `False`. Whether to compute the confidence.
+            coverage: bool, default `False`. Whether to find what was left out or added.
             target_language: as for `translate`.
             batch_size: int, default 32. The pairs that are read at once.
 
@@ -462,29 +501,34 @@ class Translator:
             List of `kformer.translating.translation.AnnotatedTranslation`.
 
         Raises:
-            ValueError: an ensemble has no alignments.
+            ValueError: an ensemble has no alignments and no coverage.
         """
-        if alignment:
-            self._check_single("asked for alignments")
-        texts, settings = check_texts(texts), {"alignment": alignment, "confidence": confidence}
+        for name, is_needed in (("alignments", alignment), ("coverage", coverage)):
+            if is_needed:
+                self._check_single(f"asked for {name}")
+        texts, settings = check_texts(texts), (alignment, confidence, coverage)
 
         def annotated(translator, chosen):
             rows = [texts[i] for i in chosen], [results[i] for i in chosen]
-            return translator._annotated(*rows, **settings, batch_size=batch_size)
+            return translator._annotated(*rows, *settings, batch_size)
 
         return self._by_language(target_language, len(texts), annotated)
 
-    def _annotated(self, texts, results, alignment, confidence, batch_size):
+    def _annotated(self, texts, results, alignment, confidence, coverage, batch_size):
         labels = [result.hypotheses[0].ids for result in results]
         targets = [result.text for result in results]
         pairs = self._reader.pairs(texts, targets, labels, self.options)
-        words = word_alignment.WordPairs(self._reader, pairs)
-        alignments = word_confidences = [None] * len(targets)
+        alignments = word_confidences = word_coverages = [None] * len(targets)
         if alignment:
+            words = word_alignment.WordPairs(self._reader, pairs)
             alignments = words.align(word_alignment.stored_source(self), batch_size)
         if confidence:
             word_confidences = confidences(self._reader, pairs, self.config, batch_size)
-        rows = zip(targets, words.words, alignments, word_confidences, strict=True)
+        if coverage:
+            word_coverages = coverages(self, pairs, batch_size, only_unusual=True)
+        notes = alignments, word_confidences, word_coverages
+        words = (tuple(map(split_words, sides)) for sides in zip(texts, targets, strict=True))
+        rows = zip(targets, words, *notes, strict=True)
         annotated = translation.AnnotatedTranslation
         return [annotated(text, *sides, *notes) for text, sides, *notes in rows]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-from kformer.data.word_alignment import align_words, alignment_error_rate
+from kformer.data.word_alignment import alignment_error_rate
 from kformer.models.guided_alignment import ALIGNMENT_HEAD, alignment_layer, check_guidable
 from kformer.text.words import TokenWords, split_words
 from kformer.translating.confidence import CONFIDENCE
@@ -14,6 +14,8 @@ from kformer_options.text_files import check_same_length
 
 # The key of a run's `config.json` that has the chosen attention.
 ALIGNMENT = "alignment"
+# The key that has the weights of `kformer.translating.coverage`.
+COVERAGE = "coverage"
 # The most pairs on which the attention is chosen.
 _MOST_PAIRS = 500
 
@@ -56,7 +58,7 @@ def without_calibration(config):
     """
     # A head that guided alignment trained stays, and has no measured error.
     is_measured = "error" in config.get(ALIGNMENT, {})
-    names = {CONFIDENCE, ALIGNMENT} if is_measured else {CONFIDENCE}
+    names = {CONFIDENCE, COVERAGE} | ({ALIGNMENT} if is_measured else set())
     return {name: value for name, value in config.items() if name not in names}
 
 
@@ -69,6 +71,8 @@ class WordPairs:
 
     Attributes:
         words: list of pairs of lists of str. The words of each source and target.
+        members: list of pairs of float arrays `[tokens, words]`, with 1 where a token belongs to a
+            word of the source or target.
     """
 
     def __init__(self, reader, pairs):
@@ -76,15 +80,14 @@ class WordPairs:
         texts = zip(pairs.sources, pairs.targets, strict=True)
         self.words = [(split_words(source), split_words(target)) for source, target in texts]
         finders = [TokenWords(reader.tokenizer.vocabulary(s)) for s in ("source", "target")]
-        # Of each pair and side a matrix [tokens, words] with 1 where a token belongs to a word.
-        self._members = []
+        self.members = []
         for *sides, words in zip(pairs.rows, pairs.labels, self.words, strict=True):
             matrices = []
             for find, ids, names in zip(finders, sides, words, strict=True):
                 matrices.append(np.zeros((len(ids), len(names)), "float32"))
                 for row, indices in zip(matrices[-1], find(ids, names), strict=True):
                     row[indices.start : indices.stop] = 1
-            self._members.append(matrices)
+            self.members.append(matrices)
 
     def align(self, source, batch_size, progress=None):
         """Returns the alignment of each pair: a list of lists of (source index, target index).
@@ -140,7 +143,7 @@ class WordPairs:
         """Weights `[..., T, S]` between tokens as those between words, `[..., target, source]`."""
         if after:
             weights = np.concatenate([weights[..., 1:, :], weights[..., -1:, :]], axis=-2)
-        of_source, of_target = self._members[i]
+        of_source, of_target = self.members[i]
         sizes = np.maximum(of_target.sum(axis=0), 1)
         return (of_target / sizes).T @ weights @ of_source
 
@@ -154,20 +157,18 @@ def _best(weights):
     return sorted((int(i), j) for j, i in enumerate(chosen) if has_any[j])
 
 
-def choose_source(reader, pairs, alignments=None, batch_size=32):
+def choose_source(reader, pairs, alignments, batch_size=32):
     """Chooses the attention that alignments are read from.
 
     Args:
         reader: `PairReader` of a `Transformer`.
         pairs: `TextPairs`, such as a validation set.
-        alignments: list of alignments, default `None`; `None` for those of `align_words`.
+        alignments: list with an alignment for each pair.
         batch_size: int, default 32.
 
     Returns:
         Dict for a run's config: `layer`, `head`, `after`, and `error`, its alignment error rate.
     """
-    if alignments is None:
-        alignments = align_words(pairs.sources, pairs.targets)
     count = len(pairs.sources)
     check_same_length("the sources", count, "the alignments", len(alignments))
     # Evenly over the text, since neighbours are alike.

@@ -84,8 +84,34 @@ def test_columns_of_translations(folder, capfd):
         assert code and "--alignment" in capfd.readouterr().err
 
 
+@pytest.mark.heavy
+def test_a_report_of_coverage(folder, capfd):
+    lines = [*pathlib.Path("s").read_text(encoding="utf-8").splitlines()[:3], "call a@b.org"]
+    pathlib.Path("s").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = ["translate", "run", "--input", "s", "--output", "out", "--coverage", "report"]
+    assert main(command) == 0
+    assert "may have left out or added something: see 'report'" in capfd.readouterr().err
+    rows = [json.loads(line) for line in pathlib.Path("report").read_text().splitlines()]
+    translations = pathlib.Path("out").read_text(encoding="utf-8").splitlines()
+    expected = kformer.Translator.load("run")(lines, coverage=True)
+    for number, (row, line, each) in enumerate(zip(rows, lines, expected, strict=True), 1):
+        assert row["line"] == number and row["source"] == line
+        assert row["translation"] == each.text == translations[number - 1]
+        assert row["probability"] == each.coverage.probability
+    assert "address" in [span["kind"] for span in rows[3]["missing"]]
+    assert main([*command, "--strict", "--retry"]) == 1
+    assert "(--strict)" in capfd.readouterr().err
+    # A SavedModel tells what needs no model.
+    assert main(["translate", str(SAVED_MODEL), *command[2:]]) == 0
+    (span,) = json.loads(pathlib.Path("report").read_text().splitlines()[3])["missing"]
+    assert span["text"] == "a@b.org"
+    for options in (["--retry"], ["--coverage", "r", "--n-best", "2"], ["--coverage", "s"]):
+        assert main(["translate", "run", "--input", "s", *options])
+        assert "overage" in (err := capfd.readouterr().err) or "replace" in err
+
+
 def test_a_calibration_is_that_of_one_model():
-    config = {"search": {}, "confidence": {"temperature": 1.1}}
+    config = {"search": {}, "confidence": {"temperature": 1.1}, "coverage": {}}
     measured = {"layer": 0, "head": 1, "after": True, "error": 0.2}
     guided = {"layer": 0, "head": 0, "after": True}
     assert without_calibration({**config, "alignment": measured}) == {"search": {}}
