@@ -4,8 +4,8 @@ import re
 
 from kformer.documents.format import BOUNDARY, BREAK, Format, Kept, Mark, Segment, Tag, Text
 from kformer.documents.plain_text import PlainText
-from kformer.documents.protected import PLACEHOLDERS
 from kformer.documents.words import has_letters, split
+from kformer.text.protected import PLACEHOLDERS
 
 _TAG = re.compile(r"<(/?)([A-Za-z0-9][A-Za-z0-9:-]*)(?:\s[^<>]*?)?(/?)>")
 _VOID = ("br", "img", "hr", "wbr", "input")
