@@ -224,7 +224,7 @@ def check_served(engine, path):
     if not any((folder / name).is_file() for folder in [path, *path.glob("*")] for name in files):
         raise FileNotFoundError(
             f"{path} is nothing for {named('engine')} {engine}: it has no model.keras, as a run has"
-            + (f", and no {file}." if file not in MODEL_FILES["torch"] else ".")
+            + (f", and no {file}." if file != MODEL_FILES["torch"] else ".")
         )
 
 
