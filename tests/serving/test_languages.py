@@ -11,10 +11,11 @@ import tritonclient.http as triton
 import tritonclient.utils
 
 import kformer
+from kformer.export.saved_model.folder import GRAPH_FILE
 from kformer.serving import engine_local, languages
 from kformer.serving.interface import SignatureInfo, TensorInfo
 from kformer.serving.settings import ModelSettings, ServerSettings
-from kformer.serving.versions import _NEEDED
+from kformer.serving.versions import NEEDED
 from tests import two_languages
 from tests.serving.conftest import TERMS, Here
 
@@ -63,7 +64,7 @@ def server(tmp_path_factory):
     """A server of a model with known directions, one without, and one that is named by its pair."""
     folder, names = tmp_path_factory.mktemp("models"), ("many", "all", "en-zh")
     for name in names:
-        for file in (folder / name / "1" / needed for needed in _NEEDED):
+        for file in (folder / name / "1" / each for each in (GRAPH_FILE, *NEEDED[GRAPH_FILE])):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"")
     other = folder / "other.tsv"
