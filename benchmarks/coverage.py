@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What `Translator.coverage` finds of planted faults, in references and in translations.
 
-    python benchmarks/coverage.py RUN --data FOLDER --pair en-de [--backend torch]
+    python benchmarks/coverage.py RUN --data FOLDER --pair en-de [--plain] [--worst FILE]
     python benchmarks/coverage.py defaults RUN:FOLDER:PAIR ...
 
 FOLDER has train, val and test text: `train.en`, `val.en`, and `test.en` or `test2016.en`. The run
@@ -14,16 +13,21 @@ import argparse
 import json
 import pathlib
 import re
+import sys
 import time
 
 import numpy as np
-from common import print_command, print_head, print_row, read
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from benchmarks.common import print_command, print_head, print_row, read  # noqa: E402
 
 SHARE = 0.02
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", nargs="+")
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--pair", default="en-de")
