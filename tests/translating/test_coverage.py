@@ -1,7 +1,5 @@
 """What a translation left out, against NumPy by hand."""
 
-import pathlib
-
 import numpy as np
 import pytest
 from keras import ops
@@ -13,18 +11,6 @@ from kformer.translating.mistakes import Span
 from kformer.translating.retry import retranslate
 
 QUICKEST = pytest.mark.any_backend(quickest="torch")
-FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
-
-
-@pytest.fixture
-def translator():
-    return kformer.Translator.load(FROZEN)
-
-
-@pytest.fixture(scope="module")
-def texts():
-    pairs = kformer.examples.generate_pairs(40, seed=5, split="test", categories=("time",))
-    return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
 
 def test_features_of_a_forward_pass(translator, texts):

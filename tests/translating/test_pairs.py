@@ -1,7 +1,6 @@
 """Alignments by attention, and confidence, against NumPy by hand and torch.nn."""
 
 import math
-import pathlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,21 +12,10 @@ from kformer.data import alignment_error_rate
 from kformer.translating.confidence import calibration_error
 from kformer.translating.pairs import counted_labels
 from kformer.translating.word_alignment import AlignmentSource, stored_source
+from tests.translating.conftest import FROZEN
 
 # Each function is compiled for each shape on JAX, so one test is enough there.
 QUICKEST = pytest.mark.any_backend(quickest="torch")
-FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
-
-
-@pytest.fixture
-def translator():
-    return kformer.Translator.load(FROZEN)
-
-
-@pytest.fixture(scope="module")
-def texts():
-    pairs = kformer.examples.generate_pairs(40, seed=5, split="test", categories=("time",))
-    return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
 
 @QUICKEST
