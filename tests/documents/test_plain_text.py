@@ -98,8 +98,8 @@ def test_terms_of_a_glossary():
 
 
 def test_an_unknown_format():
-    with pytest.raises(ValueError, match="format must be one of text, .*, but 'docx' was given"):
-        translate_document(Fake(str), "a", format="docx")
+    with pytest.raises(ValueError, match="format must be one of text, .*, but 'xlsx' was given"):
+        translate_document(Fake(str), "a", format="xlsx")
 
 
 class Forced(Fake):

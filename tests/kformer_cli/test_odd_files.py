@@ -165,8 +165,8 @@ def test_documents_may_be_utf16_and_no_archives(tmp_path, capfd):
     assert main([*document, str(tmp_path / "a.txt")]) == 0
     assert output.read_bytes().decode("utf-16").strip("\n").startswith("中午")
     for start, kind in ((b"PK\x03\x04\0\0", "a ZIP archive"), (b"%PDF-1.7\n", "a PDF")):
-        (tmp_path / "b.docx").write_bytes(start + b"a man")
-        assert main([*document, str(tmp_path / "b.docx")]) == 1
+        (tmp_path / "b.xlsx").write_bytes(start + b"a man")
+        assert main([*document, str(tmp_path / "b.xlsx")]) == 1
         assert f"is {kind}" in capfd.readouterr().err
 
 
