@@ -129,7 +129,8 @@ def spelled(value):
         if rest == 0 and 0 < count < 100:
             forms |= {form + word for form in _below_hundred(count) for word in words}
             forms |= {word.strip() for word in words} if count == 1 else set()
-            forms |= {"cien", "ciento"} if value == 100 else set()
+    if value == 100:
+        forms |= {"cien", "ciento"}
     return frozenset(forms)
 
 
@@ -164,7 +165,8 @@ def _chinese(value):
         ("零" if high and low < 1000 else "") + _chinese_group(low) if low else ""
     )
     forms = {text, "".join(_CHINESE[int(digit)] for digit in str(value))}
-    forms |= {text.removeprefix("一") for _ in "1" if text.startswith("一十")}
+    if text.startswith("一十"):
+        forms.add(text[1:])
     forms |= {form.replace("零", "〇") for form in forms}
     return forms | {re.sub("二(?=[百千万])", "两", form) for form in forms}
 

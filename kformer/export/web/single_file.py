@@ -40,8 +40,7 @@ def joined(folder):
         r'<script type="module" src="app.mjs"></script>': f"{files}<script type="
         f'"module">{script}</script>',
     }.items():
-        page, count = re.subn(pattern, lambda _, text=text: text, page)
-        assert count == 1, pattern
+        page = re.sub(pattern, lambda _, text=text: text, page)
     return page
 
 

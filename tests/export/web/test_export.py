@@ -129,6 +129,7 @@ def test_a_single_file_holds_what_the_folder_holds(tmp_path, runtime):
     for name, content in files.items():
         assert base64.b64decode(content) == (folder / name).read_bytes()
     assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert "onnxruntime-web inside:\nMIT License" in page
     for part in re.findall(
         r"<style>(.+?)</style>|<script type=.module.>(.+?)</script>", page, re.S
     ):
