@@ -42,6 +42,7 @@ WORDS = chosen("alignment", "confidence")
 # Options that exclude columns about words: a line has several translations with them, is split, or
 # is translated in another process.
 _WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
+_WITHOUT_RETRY = (*BESIDE, "alignment", "confidence", "sample", "mbr")
 _WITHOUT_COVERAGE = ("workers", "split", "glossary", "document", "alternatives", "ensemble")
 # Options that name a file that is read beside the text.
 _FILES = ("document", "glossary", "terms", "forbidden_terms", "prefix")
@@ -160,7 +161,9 @@ def translate(
             pairs = zip(lines, translations, strict=True)
             coverages = [without_model(line, each.text) for line, each in pairs]
         if options["retry"]:
-            translations, coverages = retranslate(translator, lines, translations, coverages)
+            again = {"batch_size": batch_size, **search}
+            pairs = retranslate(translator, lines, translations, coverages, **again)
+            translations, coverages = pairs
         rows = zip(lines, translations, coverages, strict=True)
         for number, (line, each, coverage) in enumerate(rows, first_index + 1):
             row = {"line": number, "source": line, "translation": each.text, **coverage.as_dict()}
@@ -215,7 +218,7 @@ def _check_kinds(options, n_best):
         refuse(n_best > 1, "--coverage is about the best translation: leave --n-best out.")
         refuse_beside("--coverage", options, _WITHOUT_COVERAGE)
     if options["retry"]:
-        refuse_beside("--retry", options, ("alignment", "confidence", "terms", "prefix", "sample"))
+        refuse_beside("--retry", options, _WITHOUT_RETRY)
     refuse(
         set_options(options, SAMPLING) and not _samples(options),
         "--temperature, --top-k, --top-p and --seed are for --sample and --mbr.",

@@ -8,6 +8,7 @@ import pytest
 
 import kformer
 from kformer.saving.run_directory import read_config
+from kformer.translating import retry
 from kformer.translating.word_alignment import without_calibration
 from kformer_cli.main import main
 
@@ -108,6 +109,23 @@ def test_a_report_of_coverage(folder, capfd):
     for options in (["--retry"], ["--coverage", "r", "--n-best", "2"], ["--coverage", "s"]):
         assert main(["translate", "run", "--input", "s", *options])
         assert "overage" in (err := capfd.readouterr().err) or "replace" in err
+
+
+def test_a_second_search_has_the_options_of_the_first(folder, monkeypatch, capfd):
+    calls = []
+
+    def record(translator, texts, results, coverages, **options):
+        calls.append(options)
+        return results, coverages
+
+    monkeypatch.setattr(retry, "retranslate", record)
+    command = ["translate", "run", "--input", "s", "--output", "out", "--coverage", "r", "--retry"]
+    options = ["--beam-size", "2", "--length-penalty", "0.5", "--batch-size", "30"]
+    assert main([*command, *options]) == 0
+    assert calls == [{"beam_size": 2, "length_penalty": 0.5, "n_best": 1, "batch_size": 30}]
+    # What belongs to each line would be lost.
+    assert main([*command, "--forbidden-terms", "t"])
+    assert "--forbidden-terms" in capfd.readouterr().err
 
 
 def test_a_calibration_is_that_of_one_model():
