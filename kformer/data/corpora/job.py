@@ -45,8 +45,9 @@ class CleaningReport:
         folder: `pathlib.Path` of the cleaned corpora.
         corpora: dict of name to dict with `pairs` (read), `repaired` and `rejected` (each a dict
             of rule to dict with `count` and `examples`, at most three lists of number from 1,
-            source and target, of rejected pairs as they were repaired), and `kept`: with all
-            rejected pairs these are `pairs`.
+            source and target, of rejected pairs as they were repaired), `kept`: with all rejected
+            pairs these are `pairs`; and `unknown`, the list of the codes that the rule `language`
+            does not know, so that it let their texts pass.
     """
 
     folder: pathlib.Path
@@ -63,6 +64,10 @@ class CleaningReport:
                     for rule in RULES
                     if counts[kind].get(rule, {}).get("count")
                 ]
+            rows += [
+                (name, f"not told by language: {code}", counts["pairs"])
+                for code in counts["unknown"]
+            ]
             rows.append((name, "kept", counts["kept"]))
         return rows
 
@@ -166,6 +171,7 @@ class _Job:
             if counts["is_read"]:
                 return
             cleaner = Cleaner(corpus.clean, corpus.languages, excluded)
+            counts["unknown"] = cleaner.unknown
             for texts in read_pairs(corpus):
                 begin, end = end, end + len(texts[0])
                 if end <= counts["pairs"]:
@@ -285,7 +291,7 @@ class _Job:
         files.write_json(self._work / _STATE, with_checksum(self._state))
 
     def _finish(self):
-        kept = ("pairs", "repaired", "rejected", "kept")
+        kept = ("pairs", "repaired", "rejected", "kept", "unknown")
         report = {name: {key: counts[key] for key in kept} for name, counts in self._counts.items()}
         value = {"digest": self._state["digest"], "corpora": report}
         files.write_json(self._output / REPORT, with_checksum(value))
@@ -302,7 +308,7 @@ def _other(output):
 
 
 def _no_counts():
-    counts = {"pairs": 0, "repaired": {}, "rejected": {}, "kept": 0}
+    counts = {"pairs": 0, "repaired": {}, "rejected": {}, "kept": 0, "unknown": []}
     return counts | {"filtered": 0, "bytes": [0, 0, 0], "is_read": False, "is_aligned": False}
 
 

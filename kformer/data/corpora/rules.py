@@ -115,6 +115,10 @@ class Cleaner:
         excluded: iterable of str, default empty. Sentences of either language that no pair may
             have: the rule `overlap`.
 
+    Attributes:
+        unknown: list of the codes, of `languages`, that the rule `language` was asked for and does
+            not know. It lets their texts pass.
+
     Call arguments:
         sources, targets: lists of str of one length N.
 
@@ -130,8 +134,10 @@ class Cleaner:
         self._excluded = np.zeros(0, "uint64")
         if "overlap" in rules and excluded:
             self._excluded = np.unique(hash_bytes(letters(list(excluded))))
+        self.unknown = []
         if "language" in rules:
             self._scores = LanguageScores(languages)
+            self.unknown = [code for code in languages if not self._is_known(code)]
 
     def __call__(self, sources, targets):
         sides, repairs = [sources, targets], {}
@@ -195,16 +201,19 @@ class Cleaner:
     def _language(self, pairs):
         """A side of four words or more is more likely in another language."""
         is_faulty = np.zeros(len(pairs), bool)
-        for side, tagged_code in zip(pairs.sides, self._languages, strict=True):
-            code = base_code(tagged_code)
-            # The model knows a language with one script in that script alone.
-            is_usual = scripts_of(code) in ((), scripts_of(tagged_code))
-            if code in self._scores.languages and is_usual:
+        for side, code in zip(pairs.sides, self._languages, strict=True):
+            if code not in self.unknown:
                 rows = np.flatnonzero((side.num_words >= _FEWEST_WORDS) & ~is_faulty)
                 scores = self._scores([side.texts[row] for row in rows])
-                language = scores[:, self._scores.languages.index(code)]
+                language = scores[:, self._scores.languages.index(base_code(code))]
                 is_faulty[rows] = scores.max(axis=1, initial=-np.inf) > language + _LANGUAGE_MARGIN
         return is_faulty
+
+    def _is_known(self, code):
+        """Whether the model knows a language. One with a script is known in that script alone."""
+        scripts = scripts_of(base_code(code))
+        is_usual = scripts in ((), scripts_of(code))
+        return base_code(code) in self._scores.languages and is_usual
 
     def _numbers(self, pairs):
         """Either side has a number from 10 on that the other lacks, or one has a long number."""

@@ -95,6 +95,13 @@ def test_counts_add_up_to_the_input(tmp_path, corpora, level):
     assert not (tmp_path / "out" / ".cleaning").exists()
 
 
+def test_a_language_that_the_rule_does_not_know_is_told(tmp_path):
+    entry = {"pairs": sentences(20), "languages": "en-ay"}
+    report = clean(Corpora({"one": entry}, clean=["language"]), tmp_path / "out")
+    assert report.corpora["one"]["unknown"] == ["ay"]
+    assert ("one", "not told by language: ay", 20) in report.rows()
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("level", ["usual", "strict"])
 def test_an_interrupted_job_goes_on_with_the_same_bytes(tmp_path, corpora, level, monkeypatch):
