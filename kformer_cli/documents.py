@@ -1,5 +1,6 @@
 """What `kformer translate` does with documents, terms, and lines of several sentences."""
 
+import json
 import pathlib
 import re
 import sys
@@ -86,11 +87,16 @@ def translate_file(translator, output, options, search):
             path.read_bytes(),
             format,
             progress=progress,
+            coverage=options["coverage"] is not None,
             **_arguments(options),
             **search,
         )
     with streaming.open_output(output) as out:
         out.write(document.text)
+    sentences = document.report.coverage
+    if options["coverage"] is not None:
+        with streaming.open_output(options["coverage"]) as out:
+            out.writelines(json_line(each.as_dict()) for each in sentences)
     if not document.report.segments and not document.report.untranslated:
         print(
             f"warning: nothing to translate was found in {path}. Its format is taken to be "
@@ -106,6 +112,21 @@ def translate_file(translator, output, options, search):
             "--max-text-bytes.",
             file=sys.stderr,
         )
+    end_coverage(sum(each.coverage.is_doubtful for each in sentences), options)
+
+
+def json_line(row):
+    """A row of the file of coverage, as bytes."""
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def end_coverage(doubtful, options):
+    """Prints how many translations are doubtful; with --strict that is an error."""
+    if doubtful:
+        message = f"{counted(doubtful, 'translation')} may have left out or added something"
+        if options["strict"]:
+            raise ValueError(f"{message} (--strict): see '{options['coverage']}'.")
+        print(f"{message}: see '{options['coverage']}'.", file=sys.stderr)
 
 
 class WholeLines:

@@ -12,7 +12,9 @@ from kformer_cli.checks import check_models, check_search, check_sides, refuse_b
 from kformer_cli.documents import (
     DOCUMENTS,
     check_documents,
+    end_coverage,
     end_lines,
+    json_line,
     lines_translator,
     translate_file,
 )
@@ -36,14 +38,13 @@ from kformer_cli.workers import WORKERS, translate_by_workers
 from kformer_options.model_folders import check_run
 from kformer_options.names import named
 from kformer_options.text_files import check_output, check_readable, count_lines
-from kformer_options.wording import counted
 
 WORDS = chosen("alignment", "confidence")
 # Options that exclude columns about words: a line has several translations with them, is split, or
 # is translated in another process.
 _WITHOUT_WORDS = ("alternatives", "workers", "document", "split", "glossary")
-_WITHOUT_RETRY = (*BESIDE, "alignment", "confidence", "sample", "mbr")
-_WITHOUT_COVERAGE = ("workers", "split", "glossary", "document", "alternatives", "ensemble")
+_WITHOUT_RETRY = (*BESIDE, "document", "alignment", "confidence", "sample", "mbr")
+_WITHOUT_COVERAGE = ("workers", "split", "alternatives", "ensemble")
 # Options that name a file that is read beside the text.
 _FILES = ("document", "glossary", "terms", "forbidden_terms", "prefix")
 # The parameters of commands hide it.
@@ -167,7 +168,7 @@ def translate(
         rows = zip(lines, translations, coverages, strict=True)
         for number, (line, each, coverage) in enumerate(rows, first_index + 1):
             row = {"line": number, "source": line, "translation": each.text, **coverage.as_dict()}
-            report.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            report.write(json_line(row))
             doubtful += coverage.is_doubtful
         return translations
 
@@ -190,11 +191,7 @@ def translate(
         lines = streaming.lines_of(input)
         truncated = streaming.translate_lines(lines, translated, write, **chunks)
     end_lines(translator, truncated, options)
-    if doubtful:
-        message = f"{counted(doubtful, 'translation')} may have left out or added something"
-        if options["strict"]:
-            raise ValueError(f"{message} (--strict): see '{path}'.")
-        print(f"{message}: see '{path}'.", file=sys.stderr)
+    end_coverage(doubtful, options)
 
 
 def _samples(options):
@@ -217,6 +214,8 @@ def _check_kinds(options, n_best):
     if options["coverage"] is not None:
         refuse(n_best > 1, "--coverage is about the best translation: leave --n-best out.")
         refuse_beside("--coverage", options, _WITHOUT_COVERAGE)
+        if options["document"] is None:
+            refuse_beside("--coverage", options, ["glossary"])
     if options["retry"]:
         refuse_beside("--retry", options, _WITHOUT_RETRY)
     refuse(

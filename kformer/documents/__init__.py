@@ -5,7 +5,7 @@ from kformer.documents.formats import FORMATS, format_of
 from kformer.documents.glossary import Entry, Glossary
 from kformer.documents.sentences import split_sentences
 from kformer.documents.translating import DocumentTranslation, translate_document
-from kformer.documents.work import Problem, Report, TermUse
+from kformer.documents.work import Problem, Report, SentenceCoverage, TermUse
 
 __all__ = [
     "FORMATS",

@@ -8,7 +8,8 @@ from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
 from kformer.documents.office import Archive
 from kformer.documents.words import SURROGATE, one_line, tokens
-from kformer.documents.work import Report, translated
+from kformer.documents.work import Report, SentenceCoverage, translated
+from kformer.translating.coverage import without_model
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -41,6 +42,7 @@ def translate_document(
     glossary=None,
     source_language: str | None = None,
     target_language: str | None = None,
+    coverage: bool = False,
     progress=None,
     **options,
 ) -> DocumentTranslation:
@@ -61,6 +63,8 @@ def translate_document(
             those of the translator; `None` for its own. With a translator of one direction an HTML
             page and a PO file are marked with it, and nothing else; with `None` such a page says
             nothing of its language, and a PO file what it said.
+        coverage: bool, default `False`. Whether the report tells what was left out or added, the
+            most doubtful sentences first. A SavedModel tells what needs no model.
         progress: function, default `None`. It is called with the number of sentences done.
         **options: as for the translator's `translate`, such as `beam_size`.
 
@@ -95,11 +99,25 @@ def translate_document(
         except StopIteration as end:
             translation, report = end.value
             report.unreadable = len(SURROGATE.findall(content))
+            if coverage and report.translations:
+                report.coverage = _coverage(translator, report.translations)
             return DocumentTranslation(write(translation), report)
         answers = model.translate(requests)
         done += len(requests)
         if progress is not None:
             progress(done)
+
+
+def _coverage(translator, translations):
+    """The `SentenceCoverage` of rows of a line and two texts, the most doubtful first."""
+    _, *sides = zip(*translations, strict=True)
+    if hasattr(translator, "coverage"):
+        coverages = translator.coverage(*map(list, sides))
+    else:
+        coverages = map(without_model, *sides)
+    rows = zip(translations, coverages, strict=True)
+    found = [SentenceCoverage(*texts, coverage) for texts, coverage in rows]
+    return sorted(found, key=lambda one: -one.coverage.probability)
 
 
 def _decoded(text, format):

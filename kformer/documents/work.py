@@ -56,6 +56,27 @@ class Problem:
 
 
 @dataclasses.dataclass
+class SentenceCoverage:
+    """What the translation of a sentence, or of a part of one, left out or added.
+
+    Attributes:
+        line: int. Its number in the document, from 1.
+        source, translation: str. What the model was given, and what it returned.
+        coverage: `kformer.translating.translation.Coverage`.
+    """
+
+    line: int
+    source: str
+    translation: str
+    coverage: object
+
+    def as_dict(self):
+        """The same as a dict of JSON values."""
+        texts = {"line": self.line, "source": self.source, "translation": self.translation}
+        return texts | self.coverage.as_dict()
+
+
+@dataclasses.dataclass
 class Report:
     """What was done to a document.
 
@@ -71,6 +92,9 @@ class Report:
         unreadable: int. Bytes that are not in the document's encoding.
         problems: list of `Problem`: what was not translated, and numbers that a translation lacks.
         terms: list of `TermUse`, in the order in which they were found.
+        translations: list of tuples of a line, and the texts of a sentence, or of a part of one,
+            and of its translation.
+        coverage: list of `SentenceCoverage`, the most doubtful first, if it was asked for.
     """
 
     segments: int = 0
@@ -82,6 +106,8 @@ class Report:
     unreadable: int = 0
     problems: list = dataclasses.field(default_factory=list)
     terms: list = dataclasses.field(default_factory=list)
+    translations: list = dataclasses.field(default_factory=list)
+    coverage: list = dataclasses.field(default_factory=list)
 
     def add(self, report):
         """Adds the numbers of another report; the positions of what was cut stay apart."""
@@ -125,12 +151,17 @@ def translated(text, format, abilities, *, source_language, target_language=None
         options = (format, abilities, source_language, glossary, report)
         edits += yield from _Window(text, *options).run(window)
     report.cut_at = [moved_back(position, marks) for position in report.cut_at]
-    line, position, problems = 1, 0, []
-    for start, reason in sorted(report.problems):
-        line += text.count("\n", position, start)
-        position = start
-        problems.append(Problem(line, text[start : start + _NOTED].split("\n")[0], reason))
-    report.problems = problems
+    ends = [match.start() for match in re.finditer("\n", text)]
+
+    def line(position):
+        return bisect.bisect_left(ends, position) + 1
+
+    report.problems = [
+        Problem(line(start), text[start : start + _NOTED].split("\n")[0], reason)
+        for start, reason in sorted(report.problems)
+    ]
+    report.translations.sort(key=lambda row: row[0])
+    report.translations = [(line(start), *texts) for start, *texts in report.translations]
     return edited(text, edits), report
 
 
@@ -253,6 +284,8 @@ class _Window:
         lost = {}
         for chunk in assembly.chunks:
             lost |= dict.fromkeys(_numbers(chunk.source) - _numbers(chunk.target))
+            texts = chunk.source, chunk.target
+            report.translations.append((assembly.flat.segment.start, *texts))
         if lost:
             numbers = ", ".join(map(str, lost))
             self._note(assembly.flat.segment, f"the translation lacks {numbers}")

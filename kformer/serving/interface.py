@@ -12,6 +12,7 @@ from kformer.export.saved_model.names import TARGET_LANGUAGE
 from kformer.text.languages import some_languages
 from kformer_options.wording import shown
 
+COVERAGE = "coverage"
 DEFAULT_SIGNATURE = "serving_default"
 # States of a version, in the words of TensorFlow Serving.
 LOADING, AVAILABLE, UNLOADING, END = "LOADING", "AVAILABLE", "UNLOADING", "END"

@@ -4,6 +4,7 @@ No TensorFlow is needed.
 """
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from kformer.export.ctranslate2_reader import CTranslate2Translator
 from kformer.export.saved_model.export import metadata_of
 from kformer.export.saved_model.names import DEFAULT_SIGNATURE, TARGET_LANGUAGE
 from kformer.export.target_languages import target_choices
-from kformer.serving.interface import SignatureInfo, TensorInfo
+from kformer.serving.interface import COVERAGE, SignatureInfo, TensorInfo
 from kformer.serving.served_model import Served
 from kformer.translating.streaming import load_run_translator
 from kformer_options.names import named
@@ -73,7 +74,8 @@ def served_folder(folder, threads=None, replicas=1):
 
 class ServedTranslator(Served):
     """A translator with the signatures of a SavedModel: `serving_default`, `n_best` and, of a run,
-    `attention`.
+    `attention`, and `coverage`: as `n_best`, with what the best translation left out or added, as
+    JSON.
 
     Args:
         translator: `kformer.Translator` or `CTranslate2Translator`.
@@ -91,6 +93,7 @@ class ServedTranslator(Served):
                 "target_tokens": ("string", -1),
                 "translation": ("string",),
             }
+            signatures[COVERAGE] = {**signatures["n_best"], COVERAGE: ("string",)}
         inputs = (TARGET_LANGUAGE, "text") if metadata.get("languages") else ("text",)
         infos = {}
         for name, outputs in signatures.items():
@@ -106,7 +109,8 @@ class ServedTranslator(Served):
 
     def call(self, signature, texts, languages=None):
         codes = None if languages is None else [code.decode() or None for code in languages]
-        n_best = self._n_best if signature == "n_best" else 1
+        has_lists = signature in ("n_best", COVERAGE)
+        n_best = self._n_best if has_lists else 1
         options = {"n_best": n_best, "target_language": codes, "batch_size": len(texts)}
         results = self._translator.translate(texts, **options)
         outputs = {"translation": _strings([result.text for result in results])}
@@ -114,10 +118,17 @@ class ServedTranslator(Served):
             return {**outputs, **self._attention(results[0].source, codes and codes[0])}
         outputs["score"] = np.array([result.score for result in results], "float32")
         outputs["truncated"] = np.array([result.truncated for result in results])
-        if signature == "n_best":
+        if has_lists:
             rows = [result.hypotheses for result in results]
             outputs["translations"] = _strings([[one.text for one in row] for row in rows])
             outputs["scores"] = np.array([[one.score for one in row] for row in rows], "float32")
+        if signature == COVERAGE:
+            sources = [result.source for result in results]
+            words = self._translator.annotated(
+                sources, results, coverage=True, target_language=codes
+            )
+            found = [json.dumps(each.coverage.as_dict(), ensure_ascii=False) for each in words]
+            outputs[COVERAGE] = _strings(found)
         return outputs
 
     def _attention(self, text, code):

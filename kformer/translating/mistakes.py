@@ -95,7 +95,11 @@ def _repetitions(words):
     count, found, position = len(words), [], 0
     while position < count:
         for size in range(1, (count - position) // 2 + 1):
-            part, stop = words[position : position + size], position + size
+            stop = position + size
+            # Both ends first: a long text would take long else.
+            if words[stop] != words[position] or words[stop + size - 1] != words[stop - 1]:
+                continue
+            part = words[position:stop]
             while words[stop : stop + size] == part:
                 stop += size
             is_characters = all(is_of(word[0], CHINESE_JAPANESE) for word in part)

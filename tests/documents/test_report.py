@@ -35,6 +35,29 @@ def test_a_number_that_a_translation_lacks():
     assert problems(lambda text: text.replace("3", "٣"), text) == []
 
 
+def test_the_most_doubtful_sentences_come_first():
+    text = "A bird. Two.\n\nCall 1234 now. A bee.\n"
+    answers = {"A bird.": "Ein Vogel.", "Call 1234 now.": "Ruf an ruf an jetzt.", "Two.": "Zwei."}
+    fake = Fake(lambda text: answers.get(text, "Eine Biene."))
+    report = translate_document(fake, text, coverage=True).report
+    assert [(row[0], row[1]) for row in report.translations] == [
+        (1, "A bird."),
+        (1, "Two."),
+        (3, "Call 1234 now."),
+        (3, "A bee."),
+    ]
+    first, *others = report.coverage
+    assert (first.line, first.source, first.translation) == (
+        3,
+        "Call 1234 now.",
+        "Ruf an ruf an jetzt.",
+    )
+    assert [span.text for span in first.coverage.missing] == ["1234"]
+    assert first.as_dict()["added"][0]["kind"] == "repetition"
+    assert [each.coverage.probability for each in others] == [0, 0, 0]
+    assert translate_document(fake, text).report.coverage == []
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16_without_a_mark(encoding):
     found = translate_document(Fake(str.upper), "Söme house.\n".encode(encoding))

@@ -1,5 +1,6 @@
 """`kformer translate` with documents, glossaries, long lines and --strict."""
 
+import json
 import pathlib
 
 import pytest
@@ -27,6 +28,18 @@ def translate(tmp_path, monkeypatch, capfd):
         return main(["translate", str(RUN), *options]), *capfd.readouterr()
 
     return run
+
+
+def test_the_sentences_to_look_at_first(translate):
+    pathlib.Path("page.md").write_text("noon\n\nCall 555 at a@b.org\n", encoding="utf-8")
+    code, _, err = translate("--document", "page.md", "--coverage", "report")
+    rows = [json.loads(line) for line in pathlib.Path("report").read_text().splitlines()]
+    assert code == 0 and "may have left out or added something: see 'report'" in err
+    assert rows[0]["probability"] >= rows[1]["probability"]
+    first, third = sorted(rows, key=lambda row: row["line"])
+    assert (first["line"], third["line"], first["source"]) == (1, 3, "noon")
+    assert "555" in [span["text"] for span in third["missing"]]
+    assert translate("--document", "page.md", "--coverage", "r", "--retry")[0] == 2
 
 
 @pytest.mark.heavy

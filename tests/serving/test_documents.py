@@ -2,10 +2,12 @@
 
 import asyncio
 import dataclasses
+import json
 import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -98,6 +100,28 @@ def test_a_text_is_parted_into_sentences_and_its_lines_stay(told):
     assert ask(told, text, format=None).json() == ask(told, text, format="").json()
     assert ask(told, [text, ""]).json() == {"translatedText": [text.upper(), ""]}
     assert told.requests[0].texts == [b"It snows.", b"It is cold!", b"A new line."]
+
+
+def test_coverage_of_each_sentence(told):
+    reply = ask(told, ["One. Call 555.", "two"], coverage=True).json()
+    assert reply["translatedText"] == ["ONE. CALL 555.", "TWO"]
+    (first, second), (third,) = reply["coverage"]
+    assert (second["source"], second["translation"]) == ("Call 555.", "CALL 555.")
+    assert first["probability"] == third["probability"] == 0 and third["missing"] == []
+    assert "coverage" not in ask(told, "One.").json()
+    assert ask(told, "a", coverage=True, alternatives=1).status_code == 400
+    # A run judges by its model.
+    found = {"probability": 0.7, "missing": [], "added": [], "retried": False}
+    compute, signatures = told.compute, dict(told.listed[0].signatures)
+    signatures["coverage"] = signatures["n_best"]
+    told.listed[:] = [dataclasses.replace(told.listed[0], signatures=signatures)]
+    told.compute = lambda request: (
+        compute(request)
+        | {"coverage": np.array([json.dumps(found).encode()] * len(request.texts), object)}
+    )
+    reply = ask(told, "One.", coverage=True).json()
+    assert reply["coverage"] == [{"source": "One.", "translation": "ONE.", **found}]
+    assert told.requests[-1].signature == "coverage"
 
 
 def test_a_document_is_one_request_in_the_metrics(told):

@@ -3,6 +3,7 @@ that a SavedModel answers.
 """
 
 import concurrent.futures
+import json
 
 import httpx
 import keras
@@ -103,6 +104,15 @@ def test_attention_is_that_of_a_run(client, engine):
         np.testing.assert_allclose(
             weights[..., : len(expected.source_tokens)], expected.weights, atol=1e-5
         )
+
+
+def test_coverage_is_that_of_a_run(client, engine):
+    if engine == "torch":
+        found = ask(client, "coverage", ["noon", "half past nine"])
+        expected = kformer.Translator.load(RUN)(["noon", "half past nine"], coverage=True)
+        assert found["translation"] == [each.text for each in expected]
+        for text, each in zip(found["coverage"], expected, strict=True):
+            assert json.loads(text) == each.coverage.as_dict()
 
 
 def test_what_the_server_tells_of_its_models(client, engine):

@@ -46,8 +46,9 @@ class WordAlignment:
 
         Returns:
             Dict: `source_words` string `[B, M]` and `target_words` string `[B, N]` (rows filled up
-            with empty strings) and `alignment` int32 `[B, N]`: for each target word the index of
-            its source word, or -1.
+            with empty strings), `alignment` int32 `[B, N]`: for each target word the index of its
+            source word, or -1; and `source_coverage` float32 `[B, M]`: the strongest attention of
+            any target word on each source word, near 0 where that was left out.
         """
         weights, head = attention[:, self._source.layer], self._source.head
         weights = tf.reduce_mean(weights, axis=1) if head is None else weights[:, head]  # [B, T, S]
@@ -64,7 +65,13 @@ class WordAlignment:
         scores = tf.pad(scores, [[0, 0], [0, 0], [0, 1]])
         best = tf.argmax(scores, axis=2, output_type=tf.int32)
         best = tf.where(tf.reduce_max(scores, axis=2) > 0, best, -1)
-        return {"source_words": source_words, "target_words": target_words, "alignment": best}
+        coverage = tf.reduce_max(tf.pad(scores, [[0, 0], [0, 1], [0, 0]]), axis=1)[:, :-1]
+        return {
+            "source_words": source_words,
+            "target_words": target_words,
+            "alignment": best,
+            "source_coverage": coverage,
+        }
 
     def _words(self, ids, side):
         """The words that ids `[B, S]` write, string `[B, M]`, and which token writes a part of

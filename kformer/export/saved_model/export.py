@@ -52,9 +52,10 @@ def export_saved_model(
       A limit relative to the source is raised to the tokens of terms and prefix. What is longer
       than `max_length` is left out: the last terms, the end of a prefix.
     - `alignment`, if `signatures` names it: as `serving_default`, and `source_words: string[B, M]`,
-      `target_words: string[B, N]` (rows filled up with empty strings) and `alignment: int[B, N]`,
-      the index of each target word's source word, or -1; by the attention that `calibrate` chose or
-      guided alignment trained.
+      `target_words: string[B, N]` (rows filled up with empty strings), `alignment: int[B, N]`,
+      the index of each target word's source word, or -1, and `source_coverage: float[B, M]`, the
+      strongest attention on each source word; by the attention that `calibrate` chose or guided
+      alignment trained.
 
     Where a model reads a target language that a text can choose (a tokenizer of several languages,
     published models of several directions), every signature has the input `target_language:

@@ -56,7 +56,7 @@ def language_entry(code):
     return {"lang": code, "dir": "rtl" if first in _RIGHT_TO_LEFT else "ltr"}
 
 
-def line_entry(source, texts, scores, truncated=False, terms=()):
+def line_entry(source, texts, scores, truncated=False, terms=(), coverage=None):
     """The translations of a line.
 
     Args:
@@ -65,6 +65,7 @@ def line_entry(source, texts, scores, truncated=False, terms=()):
         scores: list of float. Their log-probabilities, `None` where they are not known.
         truncated: bool, default `False`. Whether the model read only the beginning of the line.
         terms: list of `kformer.documents.work.TermUse`, default empty. The terms of a glossary.
+        coverage: dict of JSON values, default `None`. A `Coverage` of the best translation.
 
     Returns:
         Dict of JSON values.
@@ -79,6 +80,7 @@ def line_entry(source, texts, scores, truncated=False, terms=()):
         "source": source,
         "hypotheses": hypotheses,
         "truncated": bool(truncated),
+        "coverage": coverage,
         "terms": [{**vars(use), "target": "|".join(use.target) or use.source} for use in terms],
         # Hypotheses of other tokens and the same text part nowhere that a reader sees.
         "tree": tree_of(texts) if len(set(texts)) > 1 else None,

@@ -1,13 +1,15 @@
 """Translation of documents and terms for clients of a server, by one request at a time."""
 
 import asyncio
+import json
 import time
 
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
 from kformer.documents.words import one_line
 from kformer.documents.work import translated
-from kformer.serving.interface import DeadlineExceeded, Request
+from kformer.serving.interface import COVERAGE, DEFAULT_SIGNATURE, DeadlineExceeded, Request
+from kformer.translating.coverage import without_model
 
 
 class _NoAbilities:
@@ -26,13 +28,17 @@ class Documents:
         version: `ModelVersion`. The model, by its name.
         pair: pair of str, or of `None` where it is not known. Source and target language.
         start: float. `time.monotonic()` when the request began.
+        coverage: bool, default `False`. Whether `coverage_of` will be asked.
     """
 
-    def __init__(self, ingress, protocol, version, pair, start):
+    def __init__(self, ingress, protocol, version, pair, start, coverage=False):
         self._ingress, self._protocol, self._start = ingress, protocol, start
         self._model, self._pair = version.name, pair
         self._languages = {"target_languages": version.languages_into(pair[1])}
         self._version, self._count = version.version, 0
+        is_judged = coverage and COVERAGE in version.signatures
+        self._signature = COVERAGE if is_judged else DEFAULT_SIGNATURE
+        self._coverages = {}
         self._max_texts = ingress.settings.max_texts
         self._deadline = start + ingress.settings.deadline_s
 
@@ -70,6 +76,18 @@ class Documents:
             self._ingress.metrics.answered(*labels, self._count, self._start)
         return translations
 
+    def coverage_of(self, report):
+        """What the sentences of a translated document left out or added, as a list of JSON values.
+
+        Args:
+            report: `kformer.documents.Report`.
+        """
+        rows = []
+        for _, *texts in report.translations:
+            found = self._coverages.get(tuple(texts)) or without_model(*texts).as_dict()
+            rows.append({"source": texts[0], "translation": texts[1], **found})
+        return rows
+
     async def _next(self, work, answer):
         """Sends an answer: returns the next requests and `None`, or `None` and the translation.
 
@@ -97,7 +115,7 @@ class Documents:
         for first in range(0, len(texts), self._max_texts):
             part = texts[first : first + self._max_texts]
             encoded = [text.encode("utf-8", "replace") for text in part]
-            query = Request(self._model, encoded, **self._languages)
+            query = Request(self._model, encoded, self._signature, **self._languages)
             options = {"start": self._start, "is_part": True}
             reply = await self._ingress.answer(self._protocol, query, **options)
             self._version, self._count = reply.version, self._count + len(part)
@@ -105,4 +123,6 @@ class Documents:
             for text, translation, was_cut in zip(part, *columns, strict=True):
                 translation = one_line(translation.decode("utf-8", "replace"))
                 answers[text] = Answer(translation, bool(was_cut))
+            for text, found in zip(part, reply.outputs.get(COVERAGE, ()), strict=False):
+                self._coverages[text, answers[text].text] = json.loads(found)
         return {index: [answers[one.text] for one in listed] for index, listed in requests.items()}

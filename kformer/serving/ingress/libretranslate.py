@@ -1,5 +1,6 @@
 """LibreTranslate's protocol, for models whose pairs of languages are known."""
 
+import asyncio
 import re
 import time
 import urllib.parse
@@ -76,6 +77,8 @@ class _LibreTranslate(Protocol):
         info = self.engine.metadata(name)
         most = info.search.get("n_best", 1) - 1 if _N_BEST in info.signatures else 0
         require(alternatives <= most, f"This model has at most {most} alternatives.", TooLarge)
+        coverage = fields.get("coverage", False) in (True, "true")
+        require(not (alternatives and coverage), "With coverage there are no alternatives.")
         texts = [as_text(text) for text in (q if isinstance(q, list) else [q])]
         if alternatives:
             is_plain = format == "text" and glossary is None
@@ -86,10 +89,15 @@ class _LibreTranslate(Protocol):
                 "alternatives": [row[1 : 1 + alternatives] for row in rows],
             }
         else:
-            documents = Documents(self.ingress, _PROTOCOL, info, pair, time.monotonic())
+            options = {"start": time.monotonic(), "coverage": coverage}
+            documents = Documents(self.ingress, _PROTOCOL, info, pair, **options)
             texts = [text.decode("utf-8", "replace") for text in texts]
             pairs = await documents.translate(texts, format, glossary)
             reply = {"translatedText": [text for text, _ in pairs]}
+            if coverage:
+                # In a thread: other requests are answered meanwhile.
+                rows = [asyncio.to_thread(documents.coverage_of, report) for _, report in pairs]
+                reply["coverage"] = await asyncio.gather(*rows)
         if not isinstance(q, list):
             reply = {key: values[0] for key, values in reply.items()}
         return JSONResponse(reply)

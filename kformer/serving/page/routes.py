@@ -1,7 +1,9 @@
 """The page's side of the server: its files, and the little interface that its script calls."""
 
+import asyncio
 import contextlib
 import dataclasses
+import json
 import time
 
 from starlette.responses import JSONResponse, Response
@@ -12,8 +14,15 @@ from kformer.plots.page.document import POLICY, asset, asset_names
 from kformer.serving.ingress.bodies import as_text, media_type, parse_json, post_route
 from kformer.serving.ingress.documents import Documents
 from kformer.serving.ingress.ingress import Protocol
-from kformer.serving.interface import DEFAULT_SIGNATURE, Request, ServingError, require
+from kformer.serving.interface import (
+    COVERAGE,
+    DEFAULT_SIGNATURE,
+    Request,
+    ServingError,
+    require,
+)
 from kformer.serving.languages import example_for
+from kformer.translating.coverage import without_model
 
 # What everybody may read, also where the server asks for keys: it says nothing of any model.
 OPEN_PATHS = ("/", *(f"/page/{name}" for name in asset_names()))
@@ -129,7 +138,8 @@ class _Page(Protocol):
 
     async def _hypotheses(self, version, pair, lines, _):
         """The version that answered, and the entries of the lines."""
-        name = "n_best" if "n_best" in version.signatures else DEFAULT_SIGNATURE
+        names = (COVERAGE, "n_best", DEFAULT_SIGNATURE)
+        name = next(name for name in names if name in version.signatures)
         languages, texts = version.languages_into(pair[1]), [line.encode() for line in lines]
         query = Request(version.name, texts, name, target_languages=languages)
         reply = await self.ingress.answer(_PROTOCOL, query)
@@ -137,10 +147,16 @@ class _Page(Protocol):
         texts, scores = outputs.get("translations"), outputs.get("scores")
         if texts is None:
             texts, scores = outputs["translation"][:, None], outputs["score"][:, None]
+        rows = [[text.decode("utf-8", "replace") for text in row] for row in texts]
+        if COVERAGE in outputs:
+            coverages = list(map(json.loads, outputs[COVERAGE]))
+        else:
+            coverages = await asyncio.to_thread(_coverages, lines, rows)
         entries = []
-        for line, row, *others in zip(lines, texts, scores, outputs["truncated"], strict=True):
-            row = [text.decode("utf-8", "replace") for text in row]
-            entries.append(line_entry(line, row, *others))
+        for *facts, coverage in zip(
+            lines, rows, scores, outputs["truncated"], coverages, strict=True
+        ):
+            entries.append(line_entry(*facts, coverage=coverage))
         # Another version may have taken over since: the one that answered is not served any more.
         return dataclasses.replace(version, version=reply.version), entries
 
@@ -153,6 +169,13 @@ class _Page(Protocol):
             for line, (text, report) in zip(lines, translated, strict=True)
         ]
         return version, entries
+
+
+def _coverages(lines, rows):
+    """What needs no model of the first translation in each row, as JSON values."""
+    return [
+        without_model(*each).as_dict() for each in zip(lines, (r[0] for r in rows), strict=True)
+    ]
 
 
 def _json(content):

@@ -8,9 +8,12 @@ import pytest
 
 import kformer
 from kformer.data import alignment_error_rate
+from kformer.decoding import SearchOptions
 from kformer.text.words import TokenWords, split_words
+from kformer.translating.word_alignment import WordPairs
 
 FROZEN = pathlib.Path(__file__).parents[2] / "frozen_run"
+SEARCH = SearchOptions()
 SOURCES = [pair.source for pair in kformer.examples.generate_pairs(40, seed=3, split="test")]
 SOURCES += [
     "",
@@ -48,7 +51,8 @@ def aligned(translator, folder, source, texts=SOURCES, **options):
     ]
     pairs = [sorted((int(i), j) for j, i in enumerate(row) if i >= 0) for row in found["alignment"]]
     assert (found["alignment"][found["target_words"] == b""] == -1).all()
-    return *words, pairs, [text.decode() for text in found["translation"]]
+    texts = [text.decode() for text in found["translation"]]
+    return *words, pairs, texts, found["source_coverage"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,7 @@ def aligned(translator, folder, source, texts=SOURCES, **options):
     ],
 )
 def test_words_and_pairs_are_those_of_python(translator, tmp_path, source):
-    source_words, target_words, pairs, texts = aligned(translator, tmp_path, source)
+    source_words, target_words, pairs, texts, coverage = aligned(translator, tmp_path, source)
     expected, results = translator(SOURCES, alignment=True), translator.translate(SOURCES)
     assert texts == [each.text for each in expected]
     assert any(pairs)
@@ -70,6 +74,13 @@ def test_words_and_pairs_are_those_of_python(translator, tmp_path, source):
         if SOURCES[i] != "ﬁve past two":
             assert source_words[i] == split_words(SOURCES[i])
         assert pairs[i] == each.alignment, (SOURCES[i], each.text)
+    rows = [result.hypotheses[0].ids for result in results]
+    words = WordPairs(translator._reader, translator._reader.pairs(SOURCES, texts, rows, SEARCH))
+    heads = slice(None) if source["head"] is None else slice(source["head"], source["head"] + 1)
+    for i, weights in words._attention(source["layer"], 64):
+        expected = words._of_words(i, weights[heads].mean(axis=0), source["after"]).max(axis=0)
+        np.testing.assert_allclose(coverage[i, : len(expected)], expected, atol=1e-5)
+        assert not coverage[i, len(expected) :].any()
     assert source_words[SOURCES.index("ﬁve past two")] == ["five", "past", "two"]
 
 
@@ -134,7 +145,7 @@ def test_bytes_that_are_no_text_belong_to_the_word_that_they_write():
 
 def test_it_is_in_int8_too_and_needs_its_name(translator, tmp_path):
     source = {"layer": 0, "head": 0, "after": True}
-    _, _, pairs, texts = aligned(translator, tmp_path, source, dtype="int8")
+    _, _, pairs, texts, _ = aligned(translator, tmp_path, source, dtype="int8")
     expected = translator(SOURCES, alignment=True)
     equal = [i for i, each in enumerate(expected) if texts[i] == each.text]
     assert len(equal) > 20

@@ -44,6 +44,8 @@ ANSWER = {
     "target": ["\u2581Zwei", "\u2581Kinder", "\u2581spiel", "en", "\u2581im", "\u2581Schnee", "."],
     "shape": (6, 4),
 }
+# Its sign counts as one character in Python, as two in a browser.
+DOUBTFUL = "\U0001f600 Call 555 now."
 
 
 @functools.cache
@@ -89,7 +91,7 @@ def told_engine():
             version_of("en-ar", outputs, pairs=(("en", "ar"),), example="Hello"),
             version_of("plain", {"serving_default": ["translation"]}),
         ],
-        {SENTENCE: ANSWER},
+        {SENTENCE: ANSWER, DOUBTFUL: {"best": [("Ruf an ruf an jetzt.", -1.0)]}},
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from kformer.plots.page.document import standalone_page
 from kformer.serving import interface
 from kformer.serving.keys import ApiKeys
-from tests.serving.page.conftest import MOST_BYTES, SENTENCE, why_no_browser
+from tests.serving.page.conftest import DOUBTFUL, MOST_BYTES, SENTENCE, why_no_browser
 from tests.serving.page.engines import version_of
 
 pytestmark = [
@@ -204,6 +204,25 @@ def test_markup_is_text(page):
     assert any(
         "Content Security Policy" in row["message"] for row in page.driver.get_log("browser")
     )
+
+
+def test_what_was_left_out_is_marked(page):
+    page.set_text(SENTENCE)
+    assert not page["#coverage-card"].is_displayed()
+    page.set_text(f"{SENTENCE}\n{DOUBTFUL}")
+    assert "left out or added something: 2." in page["#facts"].text
+    page.js("chooseLine(1)")
+    page.wait(page["#coverage-card"].is_displayed)
+    found = [
+        page[f"#coverage-{side}"].get_attribute("textContent") for side in ("source", "target")
+    ]
+    assert found[0] == DOUBTFUL.replace("555", "left out: 555")
+    assert found[1] == "Ruf an without a source: ruf an jetzt."
+    assert page["#coverage-target"].get_attribute("lang") == "de"
+    page.language("zh")
+    assert page["mark.missing"].get_attribute("textContent") == "漏译：555"
+    assert page.violations() == []
+    page.language("en")
 
 
 def test_each_line_has_its_own_hypotheses(page):

@@ -14,7 +14,7 @@ from kformer.serving.ingress.app import make_app
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.page.routes import OPEN_PATHS
 from kformer.serving.settings import ServerSettings
-from tests.serving.page.conftest import ANSWER, SENTENCE
+from tests.serving.page.conftest import ANSWER, DOUBTFUL, SENTENCE
 
 pytestmark = pytest.mark.any_backend
 SETTINGS = ServerSettings(
@@ -58,6 +58,13 @@ def test_translations(client, engine):
     (request,) = engine.requests
     assert request.signature == "n_best" and 0 < request.seconds_left <= SETTINGS.deadline_s
     assert translate(client, "\n").json()["lines"][0]["source"] == ""
+
+
+def test_what_was_left_out_comes_with_the_lines(client):
+    fine, wrong = translate(client, f"{SENTENCE}\n{DOUBTFUL}").json()["lines"]
+    assert fine["coverage"]["probability"] == 0 and fine["coverage"]["missing"] == []
+    assert [span["text"] for span in wrong["coverage"]["missing"]] == ["555"]
+    assert [span["text"] for span in wrong["coverage"]["added"]] == ["ruf an"]
 
 
 def test_a_version_that_takes_over_harms_no_request(client, engine, monkeypatch):

@@ -222,6 +222,11 @@ function facts(reply) {
     const some = say("someTruncated", { lines: cut.join(", ") });
     parts.push(reply.lines.length > 1 ? some : say("truncated"));
   }
+  const doubtful = reply.lines.flatMap((line, i) => (isDoubtful(line) ? [i + 1] : []));
+  if (doubtful.length) {
+    const some = say("someDoubtful", { lines: doubtful.join(", ") });
+    parts.push(reply.lines.length > 1 ? some : say("doubtful"));
+  }
   return parts.join(" · ");
 }
 
@@ -254,6 +259,7 @@ function showLine() {
     return [String(i), say("lineName", { number: i + 1, text })];
   });
   options(get("line"), names, String(state.line));
+  showCoverage(state.reply.lines[state.line], model());
   showHypotheses(state.reply.lines[state.line], model().target);
   if (state.attention || EMBEDDED) showAttention();
 }

@@ -131,6 +131,39 @@ function spaced(name, word) {
   return word.space ? `${name} spaced` : name;
 }
 
+// ---- coverage ----
+
+function isDoubtful({ coverage }) {
+  return Boolean(coverage) && coverage.probability >= 0.5;
+}
+
+/** A text whose spans are marked, with a word for those who do not see the mark. */
+function marked(text, spans, name) {
+  const characters = [...text]; // Spans count whole characters.
+  const parts = [];
+  let end = 0;
+  for (const { start, stop } of spans) {
+    if (start < end) continue; // Two kinds of faults in one place.
+    const unseen = make("span", { className: "unseen", lang: TONGUES[tongue] }, say(name));
+    parts.push(characters.slice(end, start).join(""));
+    parts.push(make("mark", { className: name }, unseen, characters.slice(start, stop).join("")));
+    end = stop;
+  }
+  return [...parts, characters.slice(end).join("")];
+}
+
+function showCoverage(line, { source, target }) {
+  get("coverage-card").hidden = !isDoubtful(line);
+  if (!isDoubtful(line)) return;
+  const { probability, missing, added } = line.coverage;
+  get("coverage-hint").textContent = say("coverageHint", { share: percent(probability) });
+  const texts = [[source, "source", line.source, missing, "missing"],
+    [target, "target", line.hypotheses[0]?.text || "", added, "added"]];
+  for (const [language, side, text, spans, name] of texts) {
+    inTongue(get(`coverage-${side}`), language).replaceChildren(...marked(text, spans, name));
+  }
+}
+
 // ---- hypotheses ----
 
 /** A part of a hypothesis; a part of nothing but spaces gets a visible mark. */
