@@ -15,6 +15,7 @@ __all__ = [
     "Glossary",
     "Problem",
     "Report",
+    "SentenceCoverage",
     "TermUse",
     "format_of",
     "split_sentences",
