@@ -212,17 +212,17 @@ def project_output(graph, network, x, ids, tokens=None):
     transposed copy.
 
     Args:
-        tokens: integer array `[C]`, default `None`, for all."""
-    is_shared, size = network.output_projection is None, network.target_embedding.vocabulary_size
+        tokens: integer array or value `[C]`, default `None`, for all."""
+    is_shared = network.output_projection is None
     table = network.target_embedding.embeddings if is_shared else network.output_projection.kernel
     table = graph.weight(table)
     bias = [] if network.output_bias is None else [graph.weight(network.output_bias.bias)]
     if tokens is not None:
-        columns, size = graph.constant(tokens, "int64"), len(tokens)
+        columns = tokens if isinstance(tokens, str) else graph.constant(tokens, "int64")
         # What does not change from call to call, a runtime computes when it loads the graph.
         table = graph.root("Gather", table, columns, axis=int(not is_shared))
         bias = [graph.root("Gather", each, columns, axis=0) for each in bias]
     x = graph.reshape(x, [-1, network.target_embedding.hidden_dim])
     logits = graph("Gemm", x, table, *bias, transB=int(is_shared))
-    shape = graph("Concat", graph("Shape", ids), graph.constant([size], "int64"), axis=0)
+    shape = graph("Concat", graph("Shape", ids), graph.constant([-1], "int64"), axis=0)
     return graph.cast(graph("Reshape", logits, shape), "float32", graph.dtype)

@@ -48,8 +48,9 @@ def export_onnx(translator, path, *, dtype="float32", **options):
       `present_key_i` and `present_value_i` `[B, N, P + T, H]`; with an SSRU `past_state_i` and
       `present_state_i` float32 `[B, D]` in their place, and `past_length` and `present_length`,
       int64 scalars, for P and P + T;
-    - `search.onnx`: a whole search with the options, from `source_ids` to hypotheses (see
-      `kformer.export.onnx.search.build_search`); left out where the options sample;
+    - `search.onnx`: a whole search with the options and the translator's lists of tokens, from
+      `source_ids` to hypotheses (see `kformer.export.onnx.search.build_search`); left out where the
+      options sample;
     - `weights.bin`: each weight once, which all graphs read; it must stay beside them;
     - `translator.py`: translates texts with these files by numpy, onnxruntime and sentencepiece
       alone;
@@ -97,7 +98,7 @@ def export_onnx(translator, path, *, dtype="float32", **options):
     check_model(translator.model)
     check_options(translator.model, search)
     with new_folder(path) as folder:
-        signatures = _write_graphs(translator.model, search, folder, dtype)
+        signatures = _write_graphs(translator, search, folder, dtype)
         translator.tokenizer.save(folder / "tokenizer")
         metadata = _metadata(translator, search, signatures, dtype)
         if not search.sampling:
@@ -131,19 +132,23 @@ def check_model(model):
     check_layers(model, "ONNX", known=KNOWN_VARIANTS["onnx"])
 
 
-def _write_graphs(model, search, folder, dtype):
+def _write_graphs(translator, search, folder, dtype):
     """Writes the graphs; returns their description for `kformer.json`: file, inputs, outputs."""
     from kformer.export.onnx.graph import WeightStore
     from kformer.export.onnx.networks import build_decoder_step, build_encoder
     from kformer.export.onnx.search import build_search
 
-    signatures = {}
+    model, signatures = translator.model, {}
     with open(folder / _WEIGHTS_FILE, "wb") as file:
         weights = WeightStore(dtype, file)
         for graph in (
             build_encoder(model.network, weights),
             build_decoder_step(model.network, weights),
-            *([] if search.sampling else [build_search(model, weights, search)]),
+            *(
+                []
+                if search.sampling
+                else [build_search(model, weights, search, translator.token_lists)]
+            ),
         ):
             graph.save(folder / f"{graph.name}.onnx")
             signatures[graph.name] = {"file": f"{graph.name}.onnx", **graph.signature()}

@@ -2,14 +2,14 @@
 
 It is what `kformer.decoding` computes, so that texts are equal; a function here says which one.
 
-Shape letters: B sentences, K beams, R = B K rows, V vocabulary (or the columns of a shortlist), L
-the longest hypothesis with its end token, t the tokens so far.
+Shape letters: B sentences, K beams, R = B K rows, V vocabulary (or the columns of a shortlist, or
+of the lists of sentences), L the longest hypothesis with its end token, t the tokens so far.
 """
 
 import numpy as np
 
 from kformer.decoding.constraints import SpecialTokens
-from kformer.decoding.shortlist import Columns
+from kformer.decoding.shortlist import Columns, fixed_tokens
 from kformer.export.onnx import blocks
 from kformer.export.onnx.graph import Graph
 from kformer.export.onnx.networks import decode, encode
@@ -17,7 +17,7 @@ from kformer.export.onnx.networks import decode, encode
 _IMPOSSIBLE = float("-inf")
 
 
-def build_search(model, weights, options):
+def build_search(model, weights, options, lists=None):
     """The graph of a search with some options.
 
     Inputs: `source_ids` int64 `[B, S]`; `limits` int64 `[B]`, the most tokens of each sentence's
@@ -34,6 +34,9 @@ def build_search(model, weights, options):
         weights: `WeightStore`.
         options: `SearchOptions` without sampling. The limits, the prefix, the length penalty and
             the number of hypotheses are inputs instead.
+        lists: `kformer.data.TokenLists`, default `None`. The target tokens that source tokens may
+            need: translations have no others, except those of the prefix. A search over a shortlist
+            does not read them.
 
     Returns:
         `Graph`.
@@ -44,26 +47,81 @@ def build_search(model, weights, options):
     prefix = graph.input("prefix", "int64", ("prefix_length",))
     alpha = graph.input("length_penalty", "float32", ())
     n_best = graph.input("n_best", "int64", ())
-    ids, scores = _Search(graph, model, options).run(source_ids, limits, prefix, alpha, n_best)
+    lists = None if options.shortlist else lists
+    search = _Search(graph, model, options, lists, source_ids, prefix)
+    ids, scores = search.run(source_ids, limits, prefix, alpha, n_best)
     graph.output("ids", ids, "int64", ("batch", options.beam_size, "target_length"))
     graph.output("scores", scores, "float32", ("batch", options.beam_size))
     return graph
 
 
 class _Search:
-    """A search under construction. `graph` in its methods is the body of the loop."""
+    """A search under construction. `graph` in its methods is the body of the loop.
 
-    def __init__(self, graph, model, options):
+    Attributes:
+        size: int. V; with lists of sentences the columns that all unions of lists begin with.
+        total: value `[1]`. V.
+        lists: value `[R, V]` that is added to logits, or `None`.
+    """
+
+    def __init__(self, graph, model, options, lists, source_ids, prefix):
         self.root, self.network, self.width = graph, model.network, options.beam_size
-        self.columns = Columns(SpecialTokens.of(model), options)
-        self.start_id = model.start_id
-        self.constraints, self.options = self.columns.constraints, options
-        tokens = self.columns.tokens
-        self.size = model.target_vocabulary_size if tokens is None else len(tokens)
-        self.end_id = self.constraints.special.end_id
         self.impossible = graph.constant(_IMPOSSIBLE, "float32")
         self.zero, self.one = (graph.constant(number, "int64") for number in (0, 1))
-        self.numbers = graph("Range", self.zero, self._integer(self.size), self.one)  # [V]
+        self.count = graph.expand_dims(graph.size(source_ids, 0), [0])
+        special, self.size = SpecialTokens.of(model), model.target_vocabulary_size
+        self.lists = union = None
+        if lists is not None:
+            self.lists, union = self._listed(lists, source_ids, prefix, special, options)
+        self.columns = Columns(special, options, union)
+        self.start_id = model.start_id
+        self.constraints, self.options = self.columns.constraints, options
+        if options.shortlist:
+            self.size = len(self.columns.tokens)
+        total = self._integer(self.size) if union is None else graph.size(union, 0)
+        self.total = graph.expand_dims(total, [0])
+        self.end_id = self.constraints.special.end_id
+        self.numbers = graph("Range", self.zero, total, self.one)  # [V]
+
+    def _listed(self, lists, source_ids, prefix, special, options):
+        """`kformer.decoding.shortlist.Lists`: what the tokens of each sentence's list add to the
+        logits, `[B, V]`, and the union of the lists, `None` for the whole vocabulary.
+        """
+        root, size = self.root, self.size
+        starts = np.cumsum([1, *map(len, lists.lists)])
+        # Behind the end token, which is in every list.
+        values = [special.end_id, *(token for row in lists.lists for token in row)]
+        values, starts, ends = (
+            root.cast(root.constant(each, "int32"), "int64")
+            for each in (values, starts[:-1], starts[1:])
+        )
+        source_ids = root.reshape(source_ids, [-1, 1])
+        start, end = (root("Gather", each, source_ids, axis=0) for each in (starts, ends))
+        longest = root("Max", root("ReduceMax", root("Sub", end, start), keepdims=0), self.one)
+        indices = root("Add", start, root("Range", self.zero, longest, self.one))
+        indices = root("Where", root("Less", indices, end), indices, self.zero)
+        tokens = root("Gather", values, indices, axis=0)  # [B S, X]
+        tokens = root("Reshape", tokens, root("Concat", self.count, self._integer([-1]), axis=0))
+        always = np.full(size, _IMPOSSIBLE)
+        always[[*lists.always, special.end_id]] = 0
+        barrier = self._marked(root.constant(always, "float32"), prefix, 0)
+        shape = root("Concat", self.count, self._integer([size]), axis=0)
+        barrier = self._marked(root("Expand", barrier, shape), tokens, 0, axis=1)
+        fixed = fixed_tokens(special, options)
+        if fixed[-1] >= size:
+            return barrier, None
+        others = root("ReduceMax", barrier, axes=[0], keepdims=0)
+        others = self._marked(others, self._integer(fixed), _IMPOSSIBLE)
+        others = root("NonZero", root("Not", root("IsInf", others)))
+        union = root("Concat", self._integer(fixed), root.reshape(others, [-1]), axis=0)
+        self.size = len(fixed)
+        return root("Gather", barrier, union, axis=1), union
+
+    def _marked(self, values, ids, cost, axis=0):
+        """Float32 values with another at some ids."""
+        costs = self.root.constant(cost, "float32")
+        costs = self.root("Expand", costs, self.root("Shape", ids))
+        return self.root("ScatterElements", values, ids, costs, axis=axis)
 
     # ---- the loop ----
 
@@ -75,7 +133,6 @@ class _Search:
         self.alpha = alpha
         self.last_index = root("Sub", n_best, self.one)
         self.limits = root.expand_dims(limits, [1])  # [B, 1]
-        self.count = root.expand_dims(root.size(source_ids, 0), [0])
         rows = root("Range", self.zero, root.size(source_ids, 0), self.one)
         self.first_rows = root("Mul", root.expand_dims(rows, [1]), self._integer(width))
         self.prefix_length = root.size(prefix, 0)
@@ -86,6 +143,8 @@ class _Search:
             sources = root("Expand", root.expand_dims(rows, [1]), self._integer([1, width]))
             sources = root.reshape(sources, [-1])
             mask, *cross = (root("Gather", each, sources, axis=0) for each in (mask, *cross))
+            if self.lists is not None:
+                self.lists = root("Gather", self.lists, sources, axis=0)
         self.cross, self.masks = cross, (None, *blocks.padding(root, mask))
         longest = root("ReduceMax", limits, keepdims=0)
         self.steps = root("Add", longest, self.one)
@@ -138,7 +197,9 @@ class _Search:
         arguments = graph, self.network, ids, positions, past, self.cross, self.masks
         x, present = decode(*arguments)
         logits = blocks.project_output(graph, self.network, x, ids, self.columns.tokens)
-        logits = graph.reshape(logits, [-1, self.size])
+        logits = graph("Squeeze", logits, self._integer([1]))
+        if self.lists is not None:
+            logits = graph("Add", logits, self.lists)
         return logits, dict(zip(self.cache_names, present, strict=True))
 
     def _goes_on(self, graph, step, is_open):
@@ -385,10 +446,8 @@ class _Search:
 
     def _barrier(self, ids):
         """Float32 `[V]`: minus infinity at some tokens."""
-        root, ids = self.root, sorted(ids)
-        zeros = root("Expand", root.constant(0, "float32"), self._integer([self.size]))
-        costs = root.constant([_IMPOSSIBLE] * len(ids), "float32")
-        return root("ScatterElements", zeros, self._integer(ids), costs)
+        zeros = self.root("Expand", self.root.constant(0, "float32"), self.total)
+        return self._marked(zeros, self._integer(sorted(ids)), _IMPOSSIBLE)
 
     def _penalized(self, graph, scores, step, ids):
         """`kformer.decoding.repetition.Repetition`: scores `[R, V]` for hypotheses of which the
@@ -399,10 +458,9 @@ class _Search:
         ids = graph("Reshape", ids, graph("Concat", self._integer([-1]), self._length(), axis=0))
         history = graph("Slice", ids, self._integer([0]), stop, self._integer([1]))
         start = graph("Mul", graph("Slice", ids, *map(self._integer, ([0], [1], [1]))), self.zero)
-        tokens = self.columns.tokens
         start_id = special.start_id
-        if tokens is not None and self.start_id in tokens:
-            start_id = tokens.tolist().index(self.start_id)
+        if self.options.shortlist and self.start_id in self.columns.tokens:
+            start_id = self.columns.tokens.tolist().index(self.start_id)
         prompt = graph("Add", start, self._integer(start_id))  # [R, 1]
         whole = graph("Concat", prompt, history, axis=1)  # [R, 1 + t]
         # The start token may have no column: then it counts in n-grams alone.
@@ -453,13 +511,13 @@ class _Search:
         """`Columns.ids`."""
         if self.columns.tokens is None:
             return numbers
-        return graph("Gather", graph.constant(self.columns.table, "int64"), numbers, axis=0)
+        return graph("Gather", self._integers(self.columns.table), numbers, axis=0)
 
     def _numbers(self, ids):
         """`Columns.numbers` of ids `[P]` that have a column."""
         if self.columns.tokens is None:
             return ids
-        tokens = self.root.constant(self.columns.tokens, "int64")
+        tokens = self._integers(self.columns.tokens)
         is_token = self.root("Equal", self.root.expand_dims(ids, [1]), tokens)
         return self.root("ArgMax", self.root.cast(is_token, "float32"), axis=1, keepdims=0)
 
@@ -471,6 +529,10 @@ class _Search:
 
     def _integer(self, value):
         return self.root.constant(value, "int64")
+
+    def _integers(self, tokens):
+        """The value of some tokens, which with lists of sentences are a value already."""
+        return tokens if isinstance(tokens, str) else self._integer(tokens)
 
     def _true(self):
         return self.root.constant(True, "bool")

@@ -13,6 +13,7 @@ import pytest
 import kformer
 import kformer.export.onnx.export as onnx_export
 import kformer.export.onnx.translator as exported_translator
+from kformer.data import TokenLists
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -302,6 +303,17 @@ def test_the_search_returns_what_the_translator_returns(tmp_path, name):
 @pytest.mark.parametrize("name", ["beam", "greedy", "shrink"])
 def test_the_search_of_a_recurrent_decoder(make_translator, tmp_path, name):
     translator = make_translator(decoder_autoregression="ssru")
+    check_search(translator, tmp_path / "out", SEARCHES[name])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["beam", "greedy", "never"])
+def test_the_search_over_the_lists_of_sentences(tmp_path, tokenizer, name):
+    translator = kformer.Translator.load(FROZEN_RUN)
+    before, size = translator(TEXTS), tokenizer.vocabulary_size
+    lists = [[(7 * i + 11 * j) % size for j in range(i % 4)] for i in range(size)]
+    translator.token_lists = TokenLists([tokenizer.end_id, *range(300, size, 3)], lists)
+    assert translator(TEXTS) != before
     check_search(translator, tmp_path / "out", SEARCHES[name])
 
 
