@@ -2,20 +2,26 @@
 
     python benchmarks/web.py RUN --source F --reference F --work DIR
         [--browsers chromium,firefox-esr] [--dtypes float32,int8] [--beams 4,1] [--count 1000]
-        [--long 2000] [--runtime PATH]
+        [--long 2000] [--threads 1,2] [--peer FOLDER] [--runtime PATH]
 
 The first table has the gzipped sizes of the folder. The second has a row for each browser, dtype
 and beam: texts that equal Python's, BLEU, seconds from the start of the page to the first
 translation, milliseconds per text, and for how long the page could not react at most, while a
-worker translated text by text. Its last rows are onnxruntime in Python with the same graphs and the
-SavedModel, with one thread each. The third has the memory of all processes of a browser while a
-page goes on translating. Browsers start with an empty profile, and read from a server on loopback.
+worker translated text by text. Its last rows are transformers.js with as many `num_beams`,
+onnxruntime in Python with the same graphs and the SavedModel, with one thread each. The third has
+the memory of all processes of a browser while a page goes on translating. Browsers start with an
+empty profile, and read from a server on loopback, which isolates pages of several threads.
+
+The folder of `--peer` has `transformers.min.js` of npm's @huggingface/transformers, the files
+`ort-wasm-*` that it loads, and as `model/` what `kformer export --format hf` writes with optimum's
+`onnx/` and a `tokenizer.json`.
 """
 
 import argparse
 import functools
 import gzip
 import http.server
+import itertools
 import json
 import os
 import pathlib
@@ -51,7 +57,7 @@ setInterval(() => {
   const now = performance.now();
   [blocked, last] = [Math.max(blocked, now - last - 5), now];
 }, 5);
-const worker = new Worker("worker.mjs", { type: "module" });
+const worker = new Worker("bench.mjs", { type: "module" });
 let first, time = 0, number = 0;
 const next = () => worker.postMessage({ texts: [texts[number++]], options: {} });
 worker.onmessage = async ({ data }) => {
@@ -66,6 +72,20 @@ worker.onmessage = async ({ data }) => {
   else post("result", { results, first, time, blocked });
 };
 </script>"""
+_WORKER = """globalThis.translatorOptions = { threads: %d };
+await import("./worker.mjs");"""
+_PEER = """import { env, pipeline } from "./transformers.min.js";
+const local = { allowLocalModels: true, allowRemoteModels: false, localModelPath: "./" };
+Object.assign(env, local);
+const wasmPaths = new URL("./", import.meta.url).href;
+Object.assign(env.backends.onnx.wasm, { numThreads: 1, wasmPaths });
+const translate = await pipeline("translation", "model", { dtype: "fp32", device: "wasm" });
+postMessage({});
+onmessage = async ({ data: { texts } }) => {
+  const start = performance.now(), results = await translate(texts, { num_beams: %d });
+  const time = performance.now() - start;
+  postMessage({ results: results.map((each) => ({ translation: each.translation_text })), time });
+};"""
 
 
 def main():
@@ -81,6 +101,8 @@ def main():
     parser.add_argument("--beams", type=integers, default=[4, 1])
     parser.add_argument("--count", type=int, default=1000, help="of texts")
     parser.add_argument("--long", type=int, default=2000, help="texts of the page left open")
+    parser.add_argument("--threads", type=integers, default=[1])
+    parser.add_argument("--peer", type=pathlib.Path, help="the folder of transformers.js")
     parser.add_argument("--runtime", type=pathlib.Path, help="as of `kformer export`")
     options = parser.parse_args()
     texts, references = (
@@ -103,11 +125,20 @@ def main():
             cells = f"{equal} of {len(texts)}", f"{bleu:.2f}", f"{milliseconds:.1f}"
             print_row(name, dtype, beam, *cells, *(rest or ("", "")))
 
+        def print_page(name, dtype, result, print_texts=print_texts):
+            rest = f"{result['first'] / 1e3:.2f}", f"{result['blocked']:.0f}"
+            print_texts(name, dtype, result["results"], result["time"] / len(texts), *rest)
+
         for dtype in options.dtypes:
+            for browser, threads in itertools.product(options.browsers, options.threads):
+                result = in_browser(browser, folders[dtype, beam], texts, threads)
+                name = browser if threads == 1 else f"{browser}, {threads} threads"
+                print_page(name, dtype, result)
+        if options.peer:
+            worker = _PEER % beam
             for browser in options.browsers:
-                result = in_browser(browser, folders[dtype, beam], texts)
-                rest = f"{result['first'] / 1e3:.2f}", f"{result['blocked']:.0f}"
-                print_texts(browser, dtype, result["results"], result["time"] / len(texts), *rest)
+                result = in_browser(browser, options.peer, texts, worker=worker)
+                print_page(f"{browser}, transformers.js", "float32", result)
         for kind, name in (("onnx", "onnxruntime in Python"), ("saved_model", "SavedModel")):
             print_texts(name, "float32", *in_python(options, kind, beam, texts))
     print()
@@ -149,6 +180,14 @@ def print_sizes(options, folders):
         page = [p for p in folder.iterdir() if p.is_file()] + [*(folder / "kformer").iterdir()]
         sizes = [gzipped(each) / 1e6 for each in (model, page, (folder / "ort").iterdir())]
         print_row(dtype, *(f"{size:.3f}" for size in sizes))
+    if options.peer:
+        groups = (
+            (options.peer / "model").rglob("*"),
+            options.peer.glob("*.js"),
+            options.peer.glob("ort*"),
+        )
+        sizes = [gzipped(path for path in group if path.is_file()) / 1e6 for group in groups]
+        print_row("transformers.js", *(f"{size:.3f}" for size in sizes))
     print()
 
 
@@ -157,19 +196,20 @@ def gzipped(paths):
     return sum(len(gzip.compress(path.read_bytes())) for path in paths)
 
 
-def in_browser(browser, folder, texts):
+def in_browser(browser, folder, texts, threads=1, worker=None):
     """What the page returned for texts, with the `memory` (MiB) after each hundred."""
     done, memory = threading.Event(), []
+    own = {"/bench.html": _PAGE, "/texts.json": json.dumps(texts)}
+    own["/bench.mjs"] = worker or _WORKER % threads
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *arguments):
             super().__init__(*arguments, directory=folder)
 
         def do_GET(self):
-            own = {"/bench.html": _PAGE, "/texts.json": json.dumps(texts)}
             if self.path not in own:
                 return super().do_GET()
-            self._reply("text/html" if self.path.endswith("html") else "application/json")
+            self._reply(self.guess_type(self.path))
             self.wfile.write(own[self.path].encode())
 
         def do_POST(self):
@@ -186,6 +226,12 @@ def in_browser(browser, folder, texts):
             self.send_header("Content-Type", kind)
             self.end_headers()
 
+        def end_headers(self):
+            if threads > 1:
+                self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+                self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+            super().end_headers()
+
         def log_message(self, *arguments):
             pass
 
@@ -195,11 +241,11 @@ def in_browser(browser, folder, texts):
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
     ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        own = ["--no-sandbox", f"--user-data-dir={profile}"]
+        arguments = ["--no-sandbox", f"--user-data-dir={profile}"]
         if "firefox" in browser:
-            own = ["--no-remote", "--profile", profile]
+            arguments = ["--no-remote", "--profile", profile]
         address = f"http://127.0.0.1:{server.server_port}/bench.html"
-        command = [browser, "--headless", *own, address]
+        command = [browser, "--headless", *arguments, address]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(command, **quiet, start_new_session=True)
         ended = done.wait(600)

@@ -28,10 +28,12 @@ export class Translator {
    * @param {string | URL} folder the address of `model/`, relative to the page
    * @param {object} [options]
    * @param {object} [options.runtime] the module onnxruntime-web; by default that in `ort/`
+   * @param {number} [options.threads] of that in `ort/`, 1 by default; more need the headers of an
+   *   isolated page (`crossOriginIsolated`), without which there is one
    * @param {(name: string) => Promise<Uint8Array>} [options.read] reads a file of the folder
    * @returns {Promise<Translator>}
    */
-  static async load(folder, { runtime, read } = {}) {
+  static async load(folder, { runtime, threads = 1, read } = {}) {
     if (!read) {
       const base = new URL(folder, globalThis.document?.baseURI ?? globalThis.location.href);
       read = async (name) => {
@@ -50,7 +52,7 @@ export class Translator {
       vocabularies[name] = new Vocabulary(metadata.text, name, model, pieces);
     }
     const ort = runtime ?? (await import("../ort/ort.wasm.min.mjs"));
-    if (!runtime) ort.env.wasm.numThreads = 1;
+    if (!runtime) ort.env.wasm.numThreads = threads;
     const [graph, weights] = await Promise.all(loading);
     const externalData = [{ path: "weights.bin", data: weights }];
     const session = await ort.InferenceSession.create(graph, { externalData });
