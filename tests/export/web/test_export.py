@@ -14,7 +14,9 @@ import kformer
 from kformer.export.onnx.export import describe_text
 from kformer.export.web import export as web_export
 from kformer.export.web import export_web
+from kformer.interop.tokenizers import read_tokenizer
 from kformer.text.text_bound import source_rows
+from tests.interop.tokenizer_folders import marian, mbart, nllb, t5, trained_models
 from tests.prepared import add_browser_runtime
 from tests.text_samples import tricky_texts
 
@@ -51,7 +53,10 @@ def runtime(tmp_path):
     return add_browser_runtime(tmp_path)
 
 
-def tokenizers():
+def tokenizers(folder):
+    models = trained_models()
+    for name, write in (("marian", marian), ("nllb", nllb), ("mbart", mbart), ("t5", t5)):
+        yield read_tokenizer(folder / name, write(folder / name, models))
     texts = [pair.source for pair in kformer.examples.generate_pairs(400, seed=1)]
     train = kformer.Tokenizer.train
     yield kformer.Tokenizer.load(FROZEN_RUN / "tokenizer")
@@ -74,11 +79,20 @@ def tokenizers():
 @needs_node
 @pytest.mark.any_backend
 def test_ids_and_texts_equal_the_tokenizers(tmp_path):
-    texts = tricky_texts(150, bad_bytes=False) + [" half  past at é", ">>fr<< one", ">>x<< 1", ""]
+    texts = tricky_texts(150, bad_bytes=False) + [
+        " half  past at é",
+        ">>fr<< one",
+        ">>x<< 1",
+        ">>fra<< one",
+        "eng_Latn",
+        "<mask> a",
+        "<extra_id_1>",
+        "",
+    ]
     texts = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
     texts += ["lone \ud800 sign", "noon " * 60, "\ufeffé\u0301" * 70]
     cases, expected = [], []
-    for number, tokenizer in enumerate(tokenizers()):
+    for number, tokenizer in enumerate(tokenizers(tmp_path)):
         folder = tmp_path / str(number)
         tokenizer.save(folder)
         ids = [list(range(i, tokenizer.target_vocabulary_size + 2, 7)) for i in range(7)]
