@@ -35,6 +35,7 @@ def setup(app):
     app.connect("autodoc-process-docstring", translate_docstring)
     app.connect("autodoc-process-signature", read_signature)
     app.connect("source-read", add_commands)
+    app.connect("source-read", add_live_example)
     app.connect("source-read", join_chinese_lines)
     app.connect("html-page-context", set_language, priority=400)  # The theme reads what it sets.
     app.connect("html-page-context", mend_links_of_source)
@@ -120,6 +121,12 @@ def add_commands(app, docname, source):
     mark = "<!-- commands -->"
     if mark in source[0]:
         source[0] = source[0].replace(mark, "\n".join(_command_lines("kformer", _commands())))
+
+
+def add_live_example(app, docname, source):
+    """Shows what a comment says of the live example, if the site has one."""
+    shown = r"\1" if (pathlib.Path(app.outdir) / "live").exists() else ""
+    source[0] = re.sub(r"<!-- live example: (.*?) -->", shown, source[0], flags=re.DOTALL)
 
 
 def _commands():

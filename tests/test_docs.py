@@ -211,6 +211,14 @@ def test_no_link_of_the_site_is_dead():
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize(("page", "link"), [("browser", "../live"), ("zh/browser", "../../live")])
+def test_the_guide_links_to_the_live_example_if_there_is_one(page, link):
+    text = built(f"docs/{page}.html").read_text(encoding="utf-8")
+    assert (f'href="{link}/index.html"' in text) == (SITE / "live").exists()
+    assert "live example:" not in text
+
+
+@pytest.mark.any_backend
 def test_a_page_of_the_site_is_in_one_language():
     english, chinese = (
         built(f"docs/{name}.html").read_text(encoding="utf-8") for name in ("start", "zh/start")
