@@ -69,6 +69,7 @@ html_theme = "furo"
 # Links between languages and the site's map need its address, which the package names.
 addresses = importlib.metadata.metadata(project).get_all("Project-URL") or []
 html_baseurl = dict(line.split(", ") for line in addresses).get("Documentation", "")
+html_baseurl = html_baseurl and html_baseurl.rstrip("/") + "/"
 html_title = f"kformer {release}"
 html_static_path = ["_static"]
 html_search_language = "chinese-and-english"

@@ -1,9 +1,12 @@
-"""`python -m docs.release`: makes wheel and sdist of the commit that is checked out, with a README
-whose links are absolute, and says what would be uploaded. docs/release.md has the rest.
+"""`python -m docs.release PYTHON ...`: makes wheel and sdist of the commit that is checked out, with
+a README for a package index, tries the wheel in environments of these interpreters, and says what
+would be uploaded. docs/release.md has the rest.
 """
 
 import hashlib
 import io
+import json
+import os
 import pathlib
 import re
 import shutil
@@ -45,11 +48,12 @@ def mistakes(root):
     return found
 
 
-def with_absolute_links(text, repository, version):
-    """Returns Markdown whose links and pictures lead to the tag of a version.
+def for_index(text, repository, version):
+    """Returns a README for a package index: it installs the package of the index, and its links and
+    pictures lead to the tag of the version.
 
     Args:
-        text: str.
+        text: str. The README of the repository.
         repository: str. Its address.
         version: str.
     """
@@ -58,6 +62,8 @@ def with_absolute_links(text, repository, version):
         kind = "raw" if match[1] else "blob"
         return f"{match[1]}[{match[2]}]({repository.rstrip('/')}/{kind}/v{version}/{match[3]})"
 
+    text = text.replace("In a copy of this repository, install", "Install")
+    text = re.sub(r'(?<!-e )"\.\[(?!docs)', '"kformer[', text)
     return re.sub(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)", absolute, text)
 
 
@@ -75,13 +81,44 @@ def make(root, output, *options):
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     readme = root / "README.md"
     links = project["urls"]["Repository"], project["version"]
-    text = with_absolute_links(readme.read_text(encoding="utf-8"), *links)
+    text = for_index(readme.read_text(encoding="utf-8"), *links)
     readme.write_text(text, encoding="utf-8")
     shutil.rmtree(output, ignore_errors=True)
     _run("-m", "build", *options, "--outdir", output, root)
     files = sorted(output.iterdir())
     _run("-m", "twine", "check", "--strict", *files)
     return files
+
+
+def check_installed(wheel, python):
+    """Installs a wheel with JAX, which has builds for every Python, and translates with it.
+
+    Args:
+        wheel: `pathlib.Path`.
+        python: str. An interpreter.
+
+    Raises:
+        subprocess.CalledProcessError: a command fails.
+        ValueError: the frozen run translates otherwise.
+    """
+    run = ROOT / "tests" / "frozen_run"
+    expected = json.loads((run / "expected.json").read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([python, "-m", "venv", "venv"], cwd=folder, check=True)
+        scripts = pathlib.Path(folder, "venv", "Scripts" if os.name == "nt" else "bin")
+        install = [scripts / "python", "-m", "pip", "install", "--quiet", f"{wheel}[jax]"]
+        subprocess.run(install, cwd=folder, check=True)
+        translated = subprocess.run(
+            [scripts / "kformer", "translate", run, "--backend", "jax"],
+            input="".join(f"{text}\n" for text in expected["texts"]),
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            check=True,
+        )
+    if translated.stdout.splitlines() != expected["beam_4"]:
+        raise ValueError(f"On {python} the frozen run translates otherwise: {translated.stdout}")
 
 
 def _run(*arguments):
@@ -103,6 +140,9 @@ def main():
         with tarfile.open(fileobj=io.BytesIO(_git("archive", "HEAD"))) as archive:
             archive.extractall(folder, filter="data")
         files = make(pathlib.Path(folder), ROOT / "dist")
+    for python in sys.argv[1:]:
+        check_installed(next(file for file in files if file.suffix == ".whl"), python)
+        print(f"The wheel works on {python}.")
     for file in files:
         content = file.read_bytes()
         print(f"{file.name}: {len(content):,} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}")

@@ -209,6 +209,7 @@ def set_language(app, pagename, templatename, context, doctree):
     other = {"en": "zh", "zh": "en"}[language]
     translation = translation_of(pagename, app.env.found_docs)
     context["first_page"] = context["master_doc"] = _FIRST_PAGES[language]
+    context["html_baseurl"] = app.config.html_baseurl  # Sphinx's templates have no settings.
     context["switch"] = (other, translation or _FIRST_PAGES[other])
     context["translations"] = {language: pagename, other: translation} if translation else {}
     context["toctree"] = lambda **options: sidebar(app, pagename, options)

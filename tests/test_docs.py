@@ -30,6 +30,7 @@ PAGES = sorted(
 )  # Without those that the build writes.
 OTHERS = [ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
+ADDRESS = "https://example.org/kformer"
 MODEL_PAGES = ("transformer", "language_model", "encoder", "forecaster")
 
 
@@ -229,6 +230,43 @@ def test_a_page_of_the_site_is_in_one_language():
     assert re.search(r'hreflang="en" href="../start.html"', chinese)
     for text, other in ((english, "教程"), (chinese, "Tutorials")):
         assert other not in re.search(r'<div class="sidebar-tree">.*?</aside>', text, re.S)[0]
+
+
+@pytest.mark.any_backend
+def test_a_site_with_an_address_links_its_languages(tmp_path, monkeypatch):
+    """A site of a few pages, by the settings of the whole one."""
+    application = pytest.importorskip("sphinx.application").Sphinx
+    for name in ("index", "start", "faq", "zh/index", "zh/start"):
+        page = tmp_path / "docs" / f"{name}.md"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        tree = "\n```{toctree}\n:glob:\n*\n```\n" if page.stem == "index" else ""
+        page.write_text(f"# {name}\n{tree}", encoding="utf-8")
+    lines = [f"Documentation, {ADDRESS}", f"Repository, {ADDRESS}/source"]
+    about = types.SimpleNamespace(get_all=lambda name: lines)
+    monkeypatch.setattr("importlib.metadata.metadata", lambda name: about)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    site = tmp_path / "site"
+    app = application(
+        tmp_path,
+        DOCS,
+        site,
+        tmp_path / "trees",
+        "html",
+        status=None,
+        warning=None,
+    )
+    app.build()
+
+    both = {f"{ADDRESS}/docs/start.html", f"{ADDRESS}/docs/zh/start.html"}
+    for name, other in (("start", "zh/start"), ("zh/start", "start")):
+        text = (site / f"docs/{name}.html").read_text(encoding="utf-8")
+        assert f'<link rel="canonical" href="{ADDRESS}/docs/{name}.html"' in text
+        for language, page in (("en", "start"), ("zh", "zh/start")):
+            assert f'hreflang="{language}" href="{ADDRESS}/docs/{page}.html"' in text
+    assert "alternate" not in (site / "docs/faq.html").read_text(encoding="utf-8")
+    assert f'<base href="{ADDRESS}/">' in (site / "404.html").read_text(encoding="utf-8")
+    listed = re.findall("<loc>(.*)</loc>", (site / "sitemap.xml").read_text(encoding="utf-8"))
+    assert both < set(listed) and len(listed) == 5
 
 
 @pytest.mark.any_backend

@@ -60,11 +60,13 @@ def test_a_release_is_refused_with_all_reasons(tmp_path):
     assert len(reasons) == 5 and "lacks Repository and Documentation" in reasons[-1]
 
 
-def test_links_of_the_readme_lead_to_the_tag():
+def test_the_readme_of_an_index_leads_to_the_index_and_to_the_tag():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    absolute = release.with_absolute_links(text, f"{ADDRESS}/", "1.0.0")
+    absolute = release.for_index(text, f"{ADDRESS}/", "1.0.0")
     links = re.findall(r"\]\(([^)\s]+)\)", absolute)
     assert len(links) > 40 and all(link.startswith("https://") for link in links)
+    assert 'pip install "kformer[tensorflow]" && kformer quickstart' in absolute
+    assert set(re.findall(r'"\.\[\w+', absolute)) == {'".[test', '".[docs'}
     for link in links:
         path = link.removeprefix(f"{ADDRESS}/").partition("/v1.0.0/")[2]
         assert "example" not in link or (ROOT / path.partition("#")[0]).exists()
@@ -91,7 +93,7 @@ def test_the_sdist_has_everything_that_its_tests_need(distributions, tmp_path):
         if file.is_file()
     }
     wanted |= {pathlib.Path(name) for name in ("CHANGELOG.md", "LICENSE", "README.md", ".ci/run")}
-    wanted |= {file.relative_to(ROOT) for file in (ROOT / "saved_models/frozen").rglob("*.pb")}
+    wanted |= {file.relative_to(ROOT) for file in ROOT.glob("saved_models/frozen*/1/*.pb")}
     missing = [str(name) for name in sorted(wanted) if not (source / name).is_file()]
     assert not missing
     # The variables of `python -m tests` choose among tests.

@@ -18,6 +18,18 @@ AXES = {
     "decoder": ("predicted token", "token before it"),
     None: ("query", "key"),
 }
+_CHINESE = {
+    "predicted token": "译文的词元",
+    "source token": "原文的词元",
+    "source token that is attended to": "被关注的原文词元",
+    "token before it": "在它之前的词元",
+    "query": "查询",
+    "key": "键",
+    "layer {}": "第 {} 层",
+    ", head {}": "，第 {} 个头",
+    ", mean of heads": "，各头平均",
+    "attention": "注意力",
+}
 # A picture of this size in inches has 1920 x 1080 pixels.
 _SCREEN = (12.8, 7.2)
 _MOST_INCHES = 40
@@ -121,7 +133,16 @@ def attention_maps(translator, source, target=None, **options):
 
 
 def plot_attention(
-    scores, queries=None, keys=None, *, kind=None, layers=None, heads=None, mean=None, title=None
+    scores,
+    queries=None,
+    keys=None,
+    *,
+    kind=None,
+    layers=None,
+    heads=None,
+    mean=None,
+    title=None,
+    language="en",
 ):
     """Plots attention maps: a row for each layer and a column for each head, or means of heads.
 
@@ -144,13 +165,15 @@ def plot_attention(
             each; `None` for means if there are several layers and neither `layers` nor `heads` is
             given.
         title: str or `None`, default `None`. A text above the plot.
+        language: str, default "en". The language of the names of axes, layers and heads: "en" or
+            "zh".
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
         ValueError: the array has another rank, the number of labels is wrong, or there is no such
-            kind, layer or head, or none is chosen.
+            kind, layer, head or language, or none is chosen.
 
     Example:
 
@@ -166,6 +189,8 @@ def plot_attention(
         scores, queries, keys = scores.of(kind)
     elif kind is not None:
         check_choice("The kind of attention", kind, KINDS)
+    check_choice("The language", language, ("en", "zh"))
+    words = _CHINESE if language == "zh" else {text: text for text in _CHINESE}
     scores = np.asarray(scores, "float32")
     if not 2 <= scores.ndim <= 4:
         raise ValueError(
@@ -181,14 +206,15 @@ def plot_attention(
     layer_numbers = _chosen(layers, scores.shape[0], "layer")
     head_numbers = _chosen(heads, scores.shape[1], "head")
     if mean if mean is not None else is_overview and scores.shape[0] > 1:
-        names = [", mean of heads" if scores.shape[1] > 1 or mean else ""]
+        names = [words[", mean of heads"] if scores.shape[1] > 1 or mean else ""]
         if heads is not None:
             names[0] += f" {', '.join(str(head + 1) for head in head_numbers)}"
         scores, head_numbers = scores[:, head_numbers].mean(axis=1, keepdims=True), [0]
     else:
-        names = [f", head {head + 1}" if scores.shape[1] > 1 else "" for head in head_numbers]
+        is_one = scores.shape[1] == 1
+        names = ["" if is_one else words[", head {}"].format(head + 1) for head in head_numbers]
     panels = [
-        (scores[layer, head], f"layer {layer + 1}{name}")
+        (scores[layer, head], words["layer {}"].format(layer + 1) + name)
         for layer in layer_numbers
         for head, name in zip(head_numbers, names, strict=True)
     ]
@@ -196,10 +222,11 @@ def plot_attention(
     columns = len(head_numbers)
     if fits_screen or columns == 1:
         columns = math.ceil(len(panels) ** 0.5)
-    return _plot_panels(panels, columns, (queries, keys), AXES[kind], fits_screen, title)
+    names = [words[name] for name in (*AXES[kind], "attention")]
+    return _plot_panels(panels, columns, (queries, keys), names, fits_screen, title)
 
 
-def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
+def _plot_panels(panels, columns, labels, names, fits_screen, title):
     queries, keys = labels
     rows = math.ceil(len(panels) / columns)
     num_queries, num_keys = panels[0][0].shape
@@ -212,6 +239,7 @@ def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
     inches = min((size[0] / columns - 1) / num_keys, (size[1] / rows - 1) / num_queries)
     texts = [*(queries or []), *(keys or []), title or ""]
     style = {"fontsize": max(3, min(8, 60 * inches)), "fontfamily": font_families(texts)}
+    names_family = font_families(names)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
@@ -226,10 +254,11 @@ def _plot_panels(panels, columns, labels, axis_names, fits_screen, title):
             else:
                 axis.set_ticks(range(len(labels)), labels, rotation=rotation, **style)
                 axis.set_tick_params(length=0)
-        axes.set_title(name, fontsize=9)
-    figure.colorbar(picture, ax=grid, shrink=0.6, label="attention")
-    figure.supylabel(axis_names[0], fontsize=9)
-    figure.supxlabel(axis_names[1], fontsize=9)
+        axes.set_title(name, fontsize=9, fontfamily=names_family)
+    bar = figure.colorbar(picture, ax=grid, shrink=0.6)
+    bar.set_label(names[2], fontfamily=names_family)
+    figure.supylabel(names[0], fontsize=9, fontfamily=names_family)
+    figure.supxlabel(names[1], fontsize=9, fontfamily=names_family)
     if title:
         figure.suptitle(title, fontfamily=style["fontfamily"], wrap=True)
     return figure

@@ -24,9 +24,10 @@ from tests.utils.disk_calls import DiskCalls
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FROZEN_RUN = ROOT / "tests" / "frozen_run"
 FROZEN_SAVED_MODEL = ROOT / "saved_models" / "frozen"
+FROZEN_DTYPES = {"float32": "", "bfloat16": "_bfloat16", "int8": "_int8"}
 
-# Runs a SavedModel where neither Keras nor this package is installed; texts in and results out as
-# JSON.
+# Runs SavedModels where neither Keras nor this package is installed; texts in and results out as
+# JSON, a line for each.
 BARE_PROCESS = (
     hiding("keras", "kformer", "sentencepiece", "jax", "torch")
     + """
@@ -38,19 +39,20 @@ import tensorflow as tf
 import importlib.util
 folder = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
 tf.load_op_library(str(next(folder.glob("python/ops/_sentencepiece_tokenizer*.so"))))
-module = tf.saved_model.load(sys.argv[1])
 texts = [text.encode("latin-1") for text in json.load(sys.stdin)]
-result = {}
-for name in module.signatures:
-    outputs = module.signatures[name](text=tf.constant(texts, tf.string, shape=[len(texts)]))
-    result[name] = {
-        key: {"shape": value.shape.as_list(), "values": [
-            item.decode() if isinstance(item, bytes) else item
-            for item in value.numpy().reshape(-1).tolist()]}
-        for key, value in outputs.items()
-    }
+for path in sys.argv[1:]:
+    module = tf.saved_model.load(path)
+    result = {}
+    for name in module.signatures:
+        outputs = module.signatures[name](text=tf.constant(texts, tf.string, shape=[len(texts)]))
+        result[name] = {
+            key: {"shape": value.shape.as_list(), "values": [
+                item.decode() if isinstance(item, bytes) else item
+                for item in value.numpy().reshape(-1).tolist()]}
+            for key, value in outputs.items()
+        }
+    print(json.dumps(result))
 assert not any(name.split(".")[0] in ("keras", "kformer") for name in sys.modules)
-print(json.dumps(result))
 """
 )
 
@@ -59,23 +61,32 @@ def run_bare(path, texts):
     """The outputs of all signatures, as NumPy arrays, from a process with tensorflow and
     tensorflow_text alone.
     """
+    (outputs,) = run_all_bare([path], texts)
+    return outputs
+
+
+def run_all_bare(paths, texts):
+    """A list of what `run_bare` returns, from one process."""
     encoded = [
         (text.encode() if isinstance(text, str) else text).decode("latin-1") for text in texts
     ]
     run = subprocess.run(
-        [sys.executable, "-c", BARE_PROCESS, str(path)],
+        [sys.executable, "-c", BARE_PROCESS, *map(str, paths)],
         input=json.dumps(encoded),
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    return {
-        name: {
-            key: np.array(part["values"], dtype=object).reshape(part["shape"])
-            for key, part in outputs.items()
+    return [
+        {
+            name: {
+                key: np.array(part["values"], dtype=object).reshape(part["shape"])
+                for key, part in outputs.items()
+            }
+            for name, outputs in json.loads(line).items()
         }
-        for name, outputs in json.loads(run.stdout).items()
-    }
+        for line in run.stdout.splitlines()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -300,14 +311,25 @@ def test_a_users_model_class_is_exported_from_every_backend(translator, tmp_path
 
 @pytest.mark.heavy
 @pytest.mark.any_backend
-def test_the_frozen_saved_model_translates_as_at_its_release():
-    """A SavedModel of the first release: its exact text, for ever."""
+def test_the_frozen_saved_models_translate_as_at_their_release():
+    """The SavedModels of version 1.0.0 in each dtype: their texts and scores, for ever."""
     expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
-    outputs = run_bare(FROZEN_SAVED_MODEL / "1", expected["texts"])
-    assert outputs["serving_default"]["translation"].tolist() == expected["beam_4"]
-    assert np.allclose(
-        outputs["serving_default"]["score"].astype(float), expected["scores"], atol=1e-3
-    )
+    folders = [FROZEN_SAVED_MODEL.parent / f"frozen{end}" for end in FROZEN_DTYPES.values()]
+    bare = run_all_bare([folder / "1" for folder in folders], expected["texts"])
+    assert expected["float32"]["translation"] == expected["beam_4"]
+    for dtype, folder, outputs in zip(FROZEN_DTYPES, folders, bare, strict=True):
+        texts, scores = (expected[dtype][name] for name in ("translation", "score"))
+        # CPUs round small types differently, which may decide between two doubtful texts.
+        atol, least = (1e-3, -np.inf) if dtype == "float32" else (0.1, -0.3)
+        sure = [index for index, score in enumerate(scores) if score > least]
+        assert len(sure) >= 38
+        read = SavedModelTranslator(folder).translate(expected["texts"])
+        answers = outputs["serving_default"]
+        for index in sure:
+            assert answers["translation"][index] == read[index].text == texts[index]
+            assert answers["score"][index] == pytest.approx(scores[index], abs=atol)
+            assert read[index].score == pytest.approx(scores[index], abs=atol)
+        assert (outputs["n_best"]["translations"][:, 0] == answers["translation"]).all()
 
 
 @pytest.mark.heavy
