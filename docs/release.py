@@ -1,6 +1,6 @@
-"""`python -m docs.release PYTHON ...`: makes wheel and sdist of the commit that is checked out, with
-a README for a package index, tries the wheel in environments of these interpreters, and says what
-would be uploaded. docs/release.md has the rest.
+"""`python -m docs.release PYTHON ...`: makes wheel and sdist of the commit that is checked out,
+with a README for a package index, tries the wheel in environments of these interpreters, and says
+what would be uploaded. docs/release.md has the rest.
 """
 
 import hashlib

@@ -62,9 +62,10 @@ def read_signature(app, what, name, obj, options, signature, returns):
 
 
 def join_chinese_lines(app, docname, source):
-    """Joins lines between two Chinese characters: a browser would show a space there."""
+    """Joins lines between Chinese characters, and before a link: a browser shows a space there."""
     if "/zh/" in docname and not docname.startswith("notebooks"):
-        source[0] = re.sub(r"(?<=[^\x00-\x7f])\n(?=[^\x00-\x7f])", "", source[0])
+        wide = r"(?<=[^\x00-\x7f])\n(?=[^\x00-\x7f])|(?<=[、。，；：])\n(?=\[)"
+        source[0] = re.sub(wide, "", source[0])
 
 
 def public_names(package):

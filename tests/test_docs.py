@@ -258,7 +258,7 @@ def test_a_site_with_an_address_links_its_languages(tmp_path, monkeypatch):
     app.build()
 
     both = {f"{ADDRESS}/docs/start.html", f"{ADDRESS}/docs/zh/start.html"}
-    for name, other in (("start", "zh/start"), ("zh/start", "start")):
+    for name in ("start", "zh/start"):
         text = (site / f"docs/{name}.html").read_text(encoding="utf-8")
         assert f'<link rel="canonical" href="{ADDRESS}/docs/{name}.html"' in text
         for language, page in (("en", "start"), ("zh", "zh/start")):

@@ -82,6 +82,8 @@ def test_a_row_is_the_token_that_is_predicted(translator, maps):
     axes = ("predicted token", "source token")
     figure = plots.plot_attention(maps)
     assert (figure.get_supylabel(), figure.get_supxlabel()) == axes
+    with pytest.raises(ValueError, match="The language must be one of en, zh, but 'de' was given"):
+        plots.plot_attention(maps, language="de")
     assert maps.of("decoder")[1:] == (maps.target, maps.read)
 
 
@@ -106,6 +108,12 @@ def test_chinese_labels_have_a_font(tmp_path):
             np.eye(3), ["猫", "坐", "在"], ["the", "猫", "。"], title="注意力"
         )
         plots.save(figure, tmp_path / "cjk.png")
+        named = plots.plot_attention(np.ones((2, 3, 3)), kind="cross", layers=[0], language="zh")
+    assert [axes.get_title() for axes in named.axes[:2]] == [
+        "第 1 层，第 1 个头",
+        "第 1 层，第 2 个头",
+    ]
+    assert (named.get_supylabel(), named.get_supxlabel()) == ("译文的词元", "原文的词元")
     assert (tmp_path / "cjk.png").read_bytes()[:4] == PNG
     # No font has a private character: boxes, and a word about it.
     with pytest.warns(UserWarning, match=r'pip install "kformer\[cjk\]"'):
