@@ -2,6 +2,7 @@
 
     python benchmarks/documents.py [--seed 0] [--model RUN_OR_SAVED_MODEL [--model-files 20]
         [--source test.en --reference test.zh --tokenize zh]] [--large 1000000] [--lines 100000]
+    python benchmarks/documents.py --share 0 --folder unpacked_packages
 
 It generates 500 HTML pages, 200 SRT, 200 PO and 200 Markdown files, and takes real ones from
 installed packages: catalogues of Sphinx (BSD), templates and READMEs of packages for notebooks and
@@ -11,6 +12,10 @@ kformer's read both sides: html5lib, polib, markdown-it-py, and a regular expres
 Prints a Markdown table: files, and those that differ in structure, in what must be kept or in
 words.
 
+With a folder it takes the files of applications in it: XLIFF, JSON, ARB, properties, and strings of
+Apple and Android; units, keys, tags and placeholders are compared by Python's parsers of XML and
+JSON, and by regular expressions.
+
 With a test set, the model also translates paragraphs of five of its sentences: BLEU (sacreBLEU) of
 the sentences line by line, of the paragraphs as documents, and of the paragraphs as if each were
 one sentence.
@@ -19,12 +24,14 @@ one sentence.
 import argparse
 import collections
 import importlib.metadata
+import json
 import pathlib
 import random
 import re
 import sys
 import time
 import tracemalloc
+import xml.etree.ElementTree as ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.common import print_command, print_head, print_row, read  # noqa: E402
@@ -66,6 +73,86 @@ def _measure(label, name, texts, translator):
     print_row(
         label, name, len(texts), f"{sentences:,}", shown, untranslated_parts, f"{seconds:.1f}"
     )
+
+
+# The name of a key, and a placeholder that is kept.
+_KEYS = {
+    "strings": re.compile(r'^[ \t]*("(?:[^"\\]|\\.)*"|[\w.-]+)\s*=', re.M),
+    "properties": re.compile(r"^[ \t]*((?:\\.|[^\\\s=:#!])(?:\\.|[^\\\s=:])*)", re.M),
+}
+_PLACEHOLDER = re.compile(r"%(?:\d+\$)?[-+\d.]*l*[sdifuxc@]|%\w+%|\{\{? ?\w+ ?\}\}?")
+
+
+def _skeleton(name, text):
+    """What stays the same in a file of an application."""
+    if name == "json":
+        keys = []
+        json.loads(text, strict=False, object_pairs_hook=lambda pairs: keys.extend(dict(pairs)))
+        return keys, sorted(_PLACEHOLDER.findall(text))
+    if name in _KEYS:
+        return _KEYS[name].findall(text), sorted(_PLACEHOLDER.findall(text))
+    root = ElementTree.fromstring(text.encode())
+    if name == "android":
+        rows = sorted((each.tag, sorted(each.items())) for each in root.iter())
+        return rows, sorted(_PLACEHOLDER.findall(text))
+    units = []
+    for unit in root.iter():
+        source, target = (unit.find(f"{{*}}{side}") for side in ("source", "target"))
+        if source is not None:
+            sides = [source] if target is None else [source, target]
+            rows = [sorted((e.tag, sorted(e.items())) for e in side.iter()) for side in sides]
+            rows = [
+                [row for row in each if not re.search("(source|target)$", row[0])] for each in rows
+            ]
+            texts = ["".join(side.itertext()) for side in sides]
+            is_same = rows[0] == rows[-1] and len({*map(_placeholders, texts)}) == 1
+            units.append((ElementTree.tostring(source), is_same))
+    return units
+
+
+def _placeholders(text):
+    return tuple(sorted(_PLACEHOLDER.findall(text)))
+
+
+def _folder(folder):
+    """Files of applications in a folder, translated by functions."""
+    from kformer.documents import format_of, translate_document
+    from tests.documents.generated import Function, reverse
+
+    files = collections.defaultdict(list)
+    for path in sorted(folder.rglob("*")):
+        is_android = path.suffix == ".xml" and path.parent.name.partition("-")[0] == "values"
+        name = "android" if is_android else format_of(path)
+        if path.is_file() and name in ("xliff", "json", "strings", "properties", "android"):
+            files[name].append(path)
+    for label, function in (("identity", str), ("capitals", str.upper), ("reversed", reverse)):
+        for name, paths in files.items():
+            begin, counts = time.perf_counter(), collections.Counter()
+            for path in paths:
+                content = path.read_bytes()
+                try:
+                    found = translate_document(Function(function), content, name)
+                except ValueError as error:  # It is no file of its format.
+                    print(f"{path}: {error}", file=sys.stderr)
+                    counts["refused"] += 1
+                    continue
+                sides = (_skeleton(name, _decoded(each)) for each in (content, found.text))
+                if len({*map(repr, sides)}) > 1:
+                    print(f"{path} differs", file=sys.stderr)
+                    counts["structure"] += 1
+                counts.update(sentences=found.report.sentences, left=found.report.untranslated)
+            seconds = time.perf_counter() - begin
+            sentences, left = counts.pop("sentences", 0), counts.pop("left", 0)
+            shown = ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)) or "none"
+            print_row(label, name, len(paths), f"{sentences:,}", shown, left, f"{seconds:.1f}")
+
+
+def _decoded(content):
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def _large(size):
@@ -157,6 +244,7 @@ def main():
     parser.add_argument("--reference", type=pathlib.Path)
     parser.add_argument("--tokenize", default="13a", help="sacreBLEU's, for the paragraphs")
     parser.add_argument("--large", type=int, default=0, help="bytes of one more document")
+    parser.add_argument("--folder", type=pathlib.Path, help="of files of applications")
     parser.add_argument("--lines", type=int, default=0, help="lines that must not move")
     arguments = parser.parse_args()
     print_command()
@@ -165,6 +253,8 @@ def main():
         _functions(arguments)
     if arguments.model:
         _model(arguments)
+    if arguments.folder:
+        _folder(arguments.folder)
     if arguments.large:
         _large(arguments.large)
     if arguments.lines:

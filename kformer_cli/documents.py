@@ -220,7 +220,10 @@ def _print_report(report):
         )
     problems = report.problems
     for problem in problems[:_MOST_PROBLEMS]:
-        print(f"line {problem.line}: {problem.reason}: {problem.text!r}", file=sys.stderr)
+        line = f"line {problem.line}"
+        if problem.member is not None:
+            line = f"{problem.member}, paragraph {problem.line}"
+        print(f"{line}: {problem.reason}: {problem.text!r}", file=sys.stderr)
     if len(problems) > _MOST_PROBLEMS:
         print(f"... and {len(problems) - _MOST_PROBLEMS} more.", file=sys.stderr)
     for use in report.terms:

@@ -75,6 +75,8 @@ class Segment:
         format: `Format`, default `None`. That of the slice, if it is another than the document's.
         written: function of the pieces of a translation, joined, to what replaces the slice;
             default `str`.
+        place: tuple of str and int, default `None`. In an archive, the member and the number of the
+            paragraph in it, from 1.
     """
 
     start: int
@@ -82,6 +84,7 @@ class Segment:
     pieces: list
     format: "Format | None" = None
     written: Callable = str
+    place: tuple | None = None
 
     def __post_init__(self):
         pieces, partners, opened, counts = self.pieces, {}, [], collections.Counter()
@@ -157,18 +160,20 @@ class Format(abc.ABC):
         return ()
 
 
-def edited(text, edits):
-    """Returns a text with some slices replaced.
+def edited(text, edits, start=0, end=None):
+    """Returns a slice of a text with some slices in it replaced.
 
     Args:
         text: str.
         edits: list of `Edit` that do not overlap.
+        start: int, default 0.
+        end: int, default `None`. `None` for that of the text.
     """
-    texts, position = [], 0
+    texts, position = [], start
     for edit in sorted(edits, key=lambda edit: edit.start):
         texts += [text[position : edit.start], edit.text]
         position = edit.end
-    return "".join([*texts, text[position:]])
+    return "".join([*texts, text[position:end]])
 
 
 def moved_back(position, edits):

@@ -164,7 +164,8 @@ class Glossary:
         if languages is None:
             raise ValueError(
                 f"The glossary '{path}' is a translation memory, which may have many languages: "
-                "name two by --language-pair of kformer translate, or by languages in Python."
+                "name two by --language-pair of kformer translate, by NAME:en-de=FILE of kformer "
+                "serve, or by languages in Python."
             )
         terms, sentences = {}, {}
         for pair in unit_pairs(path, types.SimpleNamespace(languages=languages)):

@@ -185,6 +185,8 @@ _ANDROID_TAG = re.compile(
 )
 _CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*?)(\]\]>\s*)", re.S)
 _NOT_ESCAPED = re.compile(r"(?<!\\)(?:\\\\)*'")
+# A value in quotes keeps its spaces and apostrophes; nobody sees the quotes.
+_QUOTED = re.compile(r'(\s*")((?:[^"\\<]|\\.)*)("\s*)', re.S)
 
 
 class Android(Messages):
@@ -222,12 +224,12 @@ class Android(Messages):
         raw = text[start:end]
         if _IS_REFERENCE.fullmatch(raw):
             return None
-        cdata = _CDATA.fullmatch(raw)
-        if cdata:
-            start, end = start + cdata.end(1), start + cdata.end(2)
-            raw = cdata[2]
-        format = Android(not cdata, _NOT_ESCAPED.search(raw) is not None)
-        pieces = format._text(raw) if cdata else format._pieces(text, tokens)
+        cdata, quoted = _CDATA.fullmatch(raw), _QUOTED.fullmatch(raw)
+        if inner := cdata or quoted:
+            start, end = start + inner.end(1), start + inner.end(2)
+            raw = inner[2]
+        format = Android(not cdata, bool(quoted or _NOT_ESCAPED.search(raw)))
+        pieces = format._text(raw) if inner else format._pieces(text, tokens)
         return Segment(start, end, pieces, format) if is_translatable(pieces) else None
 
     def _pieces(self, text, tokens):

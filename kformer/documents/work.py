@@ -45,14 +45,17 @@ class Problem:
     """A place of a document that its reader should look at.
 
     Attributes:
-        line: int. Its number in the document, from 1.
-        text: str. The begin of the source there.
+        line: int. Its number in the document, from 1; in an office file that of the paragraph.
+        text: str. The begin of the source there, as a reader sees it.
         reason: str. What happened.
+        member: str, default `None`. The part of an office file, such as "word/footnotes.xml", in
+            which the paragraph is.
     """
 
     line: int
     text: str
     reason: str
+    member: str | None = None
 
 
 @dataclasses.dataclass
@@ -145,24 +148,32 @@ def translated(text, format, abilities, *, source_language, target_language=None
         The translation, a str, and a `Report`.
     """
     marks = list(format.language_edits(text, source_language, target_language))
-    text, report, edits = edited(text, marks), Report(), []
+    text, report, parts, end = edited(text, marks), Report(), [], 0
     segments = iter(format.segments(text))
     while window := list(itertools.islice(segments, _WINDOW)):
         options = (format, abilities, source_language, glossary, report)
-        edits += yield from _Window(text, *options).run(window)
+        edits = yield from _Window(text, *options).run(window)
+        parts.append(edited(text, edits, end, window[-1].end))
+        end = window[-1].end
     report.cut_at = [moved_back(position, marks) for position in report.cut_at]
     ends = [match.start() for match in re.finditer("\n", text)]
 
     def line(position):
         return bisect.bisect_left(ends, position) + 1
 
-    report.problems = [
-        Problem(line(start), text[start : start + _NOTED].split("\n")[0], reason)
-        for start, reason in sorted(report.problems)
-    ]
+    problems, report.problems = report.problems, []
+    for segment, reason in sorted(problems, key=lambda each: (each[0].start, each[1])):
+        member, number = segment.place or (None, line(segment.start))
+        report.problems.append(Problem(number, _begin(segment, text), reason, member))
     report.translations.sort(key=lambda row: row[0])
     report.translations = [(line(start), *texts) for start, *texts in report.translations]
-    return edited(text, edits), report
+    return "".join([*parts, text[end:]]), report
+
+
+def _begin(segment, text):
+    """Returns the begin of a segment without its tags and escapes."""
+    shown = Flattened(segment).text if segment.pieces else text[segment.start :].partition("\n")[0]
+    return " ".join(shown[: 2 * _NOTED].split())[:_NOTED]
 
 
 class _Window:
@@ -198,7 +209,7 @@ class _Window:
         self._note(segment, reason)
 
     def _note(self, segment, reason):
-        self.report.problems.append((segment.start, reason))
+        self.report.problems.append((segment, reason))
 
     def _translate(self, flats, slices, has_phrases=False):
         """Translates slices of segments; returns a list of `Edit`, and the indices of the segments

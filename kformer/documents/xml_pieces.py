@@ -9,6 +9,7 @@ from xml.parsers import expat
 from kformer.documents.format import BOUNDARY
 from kformer.documents.html_tokens import Token
 
+_MOST_DEPTH = 300
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 # Two empty elements that stand around text, by the name of the first and that of the second.
 _PAIRS = {"bpt": "ept", "bx": "ex", "sc": "ec", "sm": "em"}
@@ -39,7 +40,7 @@ def escaped(text):
 
 
 def check_xml(text, name):
-    """Checks that a text is well-formed XML, and declares no entities.
+    """Checks that a text is well-formed XML, not too deep, and declares no entities.
 
     Args:
         text: str.
@@ -52,9 +53,24 @@ def check_xml(text, name):
     def refuse(*_):
         raise ValueError(f"{name} declares entities of XML: write out what they stand for.")
 
+    depth = 0
+
+    def start(*_):
+        nonlocal depth
+        depth += 1
+        if depth > _MOST_DEPTH:
+            raise ValueError(
+                f"{name} has more than {_MOST_DEPTH} elements in one another: save it again."
+            )
+
+    def end(_):
+        nonlocal depth
+        depth -= 1
+
     # What the text says of its encoding held for its bytes.
     parser = expat.ParserCreate("utf-8")
     parser.EntityDeclHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler = start, end
     try:
         parser.Parse(text.encode("utf-8", "replace"), True)
     except expat.ExpatError as error:

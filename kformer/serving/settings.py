@@ -107,6 +107,12 @@ class ModelSettings:
         return cls(full.parent.name if is_version else full.name, path)
 
 
+def named_glossary(text):
+    """Returns the name and the `Glossary` of "NAME=FILE" or "NAME:en-de=FILE"."""
+    name, path = name_and_path(text)
+    return name, Glossary.load(path, languages_of_name(name.partition(":")[2]))
+
+
 def _check(is_right, key, expected, value):
     """Raises a `ValueError` about a value that is wrong."""
     if not is_right:
@@ -168,7 +174,7 @@ class ServerSettings(ServerOptions):
         if self.api_keys is not None:
             keys_in(self.api_keys)
         for text in self.glossaries:
-            Glossary.load(name_and_path(text)[1])
+            named_glossary(text)
         loads_runs = self.engine == "torch"
         takes_dtype = loads_runs or any(m.is_run and m.dtype is None for m in self.models)
         if self.dtype is not None and not takes_dtype:

@@ -85,7 +85,7 @@ def test_a_translation_memory(tmp_path):
     )
     path = tmp_path / "x.tmx"
     path.write_text(f"<tmx>{text}</tmx>", encoding="utf-8")
-    with pytest.raises(ValueError, match="name two by --language-pair"):
+    with pytest.raises(ValueError, match="name two by --language-pair .* NAME:en-de=FILE"):
         Glossary.load(path)
     glossary = Glossary.load(path, ("en", "de"))
     assert found(glossary, "A big house") == [("big house", ("Haus", "Gebäude"))]

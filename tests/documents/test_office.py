@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from kformer.documents import Glossary, office, translate_document
+from kformer.documents import Glossary, Problem, office, translate_document
 from tests.documents.fakes import Fake, reverse, scrambled
 
 pytestmark = pytest.mark.any_backend
@@ -194,9 +194,17 @@ def test_what_is_said_of_macros_and_signatures():
 
 def test_archives_that_are_none(monkeypatch):
     source = archive("docx", f"<w:p>{run('a')}</w:p>", {"a.bin": bytes(1 << 21)})
+    with pytest.warns(UserWarning, match="Duplicate"):
+        twice = archive("docx", f"<w:p>{run('a')}</w:p>", {MEMBERS["docx"]: "<x/>"})
+    damaged = bytearray(archive("docx", f"<w:p>{run('a')}</w:p>", {"a.bin": b"b"}))
+    damaged[damaged.rfind(b"PK\1\2") + 16] ^= 255
     for content, message in (
         (source, "times what it has when packed"),
         (b"PK\3\4", "The document is damaged"),
+        (b"\xd0\xcf\x11\xe0", "has a password, or is of an old kind"),
+        (twice, "has two files of the name 'word/document.xml'"),
+        (bytes(damaged), r"not what its name says \(a.bin\)"),
+        (archive("docx", "<b>" * 400 + "</b>" * 400), "has more than 300 elements in one another"),
         ("a", "is bytes: read the file"),
         (archive("odt", ""), "has no text of the format 'docx'"),
         (archive("docx", "<a>"), "word/document.xml of the document is not valid XML"),
@@ -206,3 +214,64 @@ def test_archives_that_are_none(monkeypatch):
     monkeypatch.setattr(office, "_MOST_BYTES", 10)
     with pytest.raises(ValueError, match="bytes when unpacked"):
         translate_document(Fake(str), archive("docx", ""), "docx")
+
+
+def test_a_problem_names_its_part_and_paragraph():
+    box = f"<w:r><w:pict><w:p>{run('lost &amp; ')}{run('found', BOLD)}</w:p></w:pict></w:r>"
+    body = f"<w:p/><w:p>{run('a')}</w:p><w:p>{run('b')}{box}</w:p><w:p>{run('lost')}</w:p>"
+    notes = f"<y {NAMESPACES['docx']}><w:p>{run('kept')}</w:p>\n<w:p>{run('lost 2')}</w:p></y>"
+    source = archive("docx", body, {"word/footnotes.xml": notes})
+    fake = Fake(lambda text: "" if "lost" in text else text)
+    reason = "the model returned nothing"
+    assert translate_document(fake, source, "docx").report.problems == [
+        Problem(4, "lost & found", reason, "word/document.xml"),
+        Problem(5, "lost", reason, "word/document.xml"),
+        Problem(2, "lost 2", reason, "word/footnotes.xml"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("format", "before", "german", "chinese"),
+    [
+        (
+            "docx",
+            '<w:lang w:val="en-US" w:eastAsia="en-US"/>',
+            '<w:lang w:val="de" w:eastAsia="en-US"/>',
+            '<w:lang w:val="en-US" w:eastAsia="zh-CN"/>',
+        ),
+        ("pptx", '<a:endParaRPr lang="en-US" b="1"/>', '<a:endParaRPr lang="de" b="1"/>', "zh-CN"),
+        (
+            "odt",
+            '<style:text-properties fo:language="en" fo:country="US" style:language-asian="ja" '
+            'style:country-asian="JP"/>',
+            '<style:text-properties fo:language="de" fo:country="none" style:language-asian="ja" '
+            'style:country-asian="JP"/>',
+            '<style:text-properties fo:language="en" fo:country="US" style:language-asian="zh" '
+            'style:country-asian="CN"/>',
+        ),
+    ],
+)
+def test_the_language_of_text(format, before, german, chinese):
+    other = {"docx": '<w:lang w:val="fr-FR"/>', "pptx": '<a:rPr lang="fr"/>', "odt": ""}[format]
+    space = ' xmlns:style="style" xmlns:fo="fo"' if format == "odt" else ""
+    body = f"<y{space}>{before}{other}</y>"
+    both = {"source_language": "en_XX"}
+    assert translated(format, body, **both, target_language="deu_Latn") == body.replace(
+        before, german
+    )
+    if format == "pptx":
+        chinese = german.replace("de", "zh-CN")
+    assert translated(format, body, **both, target_language="zh_CN") == body.replace(
+        before, chinese
+    )
+    # A document in a third language says nothing else, nor does one whose target is not known.
+    for options in ({"source_language": "es", "target_language": "de"}, both):
+        assert translated(format, body, **options) == body
+
+
+def test_the_language_of_styles():
+    style = f'<y {NAMESPACES["docx"]}><w:lang w:val="en-GB"/></y>'
+    source = archive("docx", f"<w:p>{run('a')}</w:p>", {"word/styles.xml": style})
+    pair = {"source_language": "en", "target_language": "de"}
+    found = members(translate_document(Fake(str), source, "docx", **pair).text)
+    assert found["word/styles.xml"].decode() == style.replace("en-GB", "de")

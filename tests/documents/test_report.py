@@ -17,7 +17,7 @@ def test_what_was_not_translated_has_its_line_and_reason():
     assert problems(str.upper, "b\n\na\0b\n", "markdown") == [(3, "a\0b", "it could not be read")]
     page = "<html lang=en>\n<p>a</p>\n<p>b c</p>"
     blank = lambda text: "" if "b" in text else text  # noqa: E731
-    assert problems(blank, page, "html") == [(3, "b c</p>", "the model returned nothing")]
+    assert problems(blank, page, "html") == [(3, "b c", "the model returned nothing")]
     reason = "its translation would have broken the document"
     assert problems(lambda text: "    x", "a\n\nb", "markdown") == [
         (1, "a", reason),

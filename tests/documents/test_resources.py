@@ -176,3 +176,10 @@ def test_the_formats_of_files():
     }
     names |= {"values/strings.xml": "android", "other.xml": "text"}
     assert {name: format_of(name) for name in names} == names
+
+
+def test_a_value_of_android_in_quotes():
+    page = '<resources><string name="a">{}</string></resources>'
+    for source in ('"  Don\'t go "', ' "It\'s \\"mine\\" &amp; \\n yours"\n'):
+        found = translated(page.format(source), "android").text
+        assert found == page.format(source.upper().replace("&AMP;", "&amp;").replace("\\N", "\\n"))

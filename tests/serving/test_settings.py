@@ -9,7 +9,7 @@ from kformer.serving import run
 from kformer.serving.admission import Admission
 from kformer.serving.interface import ModelStats, Overloaded, Unauthorized
 from kformer.serving.keys import ApiKeys
-from kformer.serving.settings import ModelSettings, ServerSettings, read_config
+from kformer.serving.settings import ModelSettings, ServerSettings, named_glossary, read_config
 from kformer.serving.versions import VersionWatch, version_folders
 from kformer_cli.main import main
 from kformer_options.key_file import keys_in
@@ -245,3 +245,13 @@ def test_files_that_are_too_large_are_not_cut(tmp_path):
     (tmp_path / "keys").write_text("a-key-of-the-tests-0123\n" * 50_000)
     with pytest.raises(ValueError, match="more than 1 MiB"):
         keys_in(tmp_path / "keys")
+
+
+def test_a_translation_memory_has_the_languages_of_its_name(tmp_path):
+    path = tmp_path / "x.tmx"
+    texts = (("en-US", "house"), ("fr", "maison"), ("de-AT", "Haus"), ("de", "Heim"))
+    unit = "".join(f'<tuv xml:lang="{tag}"><seg>{text}</seg></tuv>' for tag, text in texts)
+    path.write_text(f"<tmx><body><tu>{unit}</tu></body></tmx>", encoding="utf-8")
+    name, glossary = named_glossary(f"words:en-de={path}")
+    ((*_, entry),) = glossary.find("a house")
+    assert (name, entry.target) == ("words:en-de", ("Haus",))

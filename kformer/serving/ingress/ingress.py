@@ -7,14 +7,14 @@ import logging
 import math
 import time
 
-from kformer.documents.glossary import Glossary
 from kformer.serving import interface
 from kformer.serving.admission import Admission
 from kformer.serving.interface import ServingError, require
 from kformer.serving.keys import ApiKeys
 from kformer.serving.metrics import Metrics
+from kformer.serving.settings import named_glossary
 from kformer_options.key_file import keys_in
-from kformer_options.model_folders import languages_of_name, name_and_path
+from kformer_options.model_folders import languages_of_name
 
 _RATES_EVERY_S = 1.0
 _logger = logging.getLogger(__name__)
@@ -40,8 +40,7 @@ class Ingress:
         self.admission = Admission(settings.max_queue)
         self.metrics = Metrics(engine, self.admission)
         self.keys = ApiKeys(keys_in(settings.api_keys) if settings.api_keys is not None else ())
-        paths = dict(map(name_and_path, settings.glossaries))
-        self.glossaries = {name: Glossary.load(path) for name, path in paths.items()}
+        self.glossaries = dict(map(named_glossary, settings.glossaries))
         self.is_draining = self.is_started = False
         self.last_arrival = self._rates_at = -math.inf
         self._looking = None
