@@ -102,8 +102,8 @@ class CommandOptions:
         settled="",
     )
     retry: bool = option(
-        "With --coverage: translate what is doubtful again, by a wider search, by clauses and with "
-        "the words that were left out, and take the better translation; the file marks it.",
+        "With --coverage: translate what is doubtful again, by a wider search and by clauses, and "
+        "take the better translation; the file marks it.",
         False,
     )
     workers: int | None = option(

@@ -32,7 +32,7 @@ def split_words(text):
         split_words("四点半 OK")  # ["四", "点", "半", "OK"]
         ```
     """
-    if text.isascii():
+    if max(text, default="") < "\u2e80":  # Before all Chinese and Japanese characters.
         return text.split()
     words = []
     for characters in text.split():

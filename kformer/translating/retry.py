@@ -1,4 +1,8 @@
-"""Translates doubtful sentences again: by a wider search, by clauses, with the missing words."""
+"""Translates doubtful sentences again: by a wider search, and by clauses.
+
+The missing words as required terms, sampling by minimum risk and a search without repeated n-grams
+were measured, too, and did harm.
+"""
 
 import re
 
@@ -8,8 +12,9 @@ _N_BEST = 8
 # A clause has a few words at least.
 _LEAST_CLAUSE = 12
 _CLAUSE = re.compile(r"(?<=[,;:])\s+|(?<=[，；：])\s*")
-# What a translation may lose in log-probability a token, for a probability of a fault of 1.
-_WORTH = 1.0
+# Another translation is taken where the probability of a fault falls by so much at least, and the
+# log-probability a token by so much at most: else it does harm.
+_GAIN, _LOSS = 0.3, 0.1
 
 
 def retranslate(translator, texts, results, coverages, *, batch_size=64, **options):
@@ -30,25 +35,29 @@ def retranslate(translator, texts, results, coverages, *, batch_size=64, **optio
     doubtful = [i for i, each in enumerate(coverages) if each.is_doubtful and texts[i].strip()]
     results, coverages = list(results), list(coverages)
     pairs = [(i, results[i].text) for i in doubtful]
-    for i, candidates in _candidates(translator, texts, coverages, doubtful, batch_size, options):
+    for i, candidates in _candidates(translator, texts, doubtful, batch_size, options):
         pairs += [(i, text) for text in dict.fromkeys(candidates) if text.strip()]
     sides = [texts[i] for i, _ in pairs], [text for _, text in pairs]
     scores = translator.score(*sides, batch_size=batch_size)
     rows = translator.tokenizer.tokenize(sides[1], side="target", special_tokens=True)
-    best = {}
+    first, best = {}, {}
     judged = translator.coverage(*sides, batch_size=batch_size)
     for (i, text), score, row, coverage in zip(pairs, scores, rows, judged, strict=True):
-        value = score / len(row) - _WORTH * coverage.probability
-        if i not in best or (value > best[i][0] and not coverage.is_doubtful):
-            best[i] = value, text, Hypothesis(text, float(score), None, row), coverage
-    for i, (_, text, hypothesis, coverage) in best.items():
-        if text != results[i].text:
-            results[i] = results[i]._replace(hypotheses=[hypothesis])
-            coverages[i] = coverage._replace(retried=True)
+        value = score / len(row)
+        if i not in first:  # That of the first search.
+            first[i] = value, coverage.probability
+            continue
+        value_before, probability = first[i]
+        is_better = probability - coverage.probability >= _GAIN and not coverage.is_doubtful
+        if is_better and value >= max(value_before - _LOSS, best.get(i, (value,))[0]):
+            best[i] = value, Hypothesis(text, float(score), None, row), coverage
+    for i, (_, hypothesis, coverage) in best.items():
+        results[i] = results[i]._replace(hypotheses=[hypothesis])
+        coverages[i] = coverage._replace(retried=True)
     return results, coverages
 
 
-def _candidates(translator, texts, coverages, doubtful, batch_size, options):
+def _candidates(translator, texts, doubtful, batch_size, options):
     """Yields the index of each doubtful text and a list of other translations."""
 
     def search(sources, **more):
@@ -59,20 +68,13 @@ def _candidates(translator, texts, coverages, doubtful, batch_size, options):
     wide = search(sources, beam_size=beam_size, n_best=_N_BEST)
     clauses = [_CLAUSE.split(text) for text in sources]
     clauses = [parts if min(map(len, parts)) >= _LEAST_CLAUSE else parts[:0] for parts in clauses]
-    missing = [coverages[i].missing for i in doubtful]
-    asked = [part for parts in clauses for part in parts]
-    asked += [span.text for spans in missing for span in spans if span.kind == "words"]
-    answers = dict(zip(asked, (each.text for each in search(asked, n_best=1)), strict=True))
-    terms = [
-        [answers.get(span.text, span.text).strip(" .。,，") for span in spans] for spans in missing
-    ]
-    terms = [[term for term in row if term] for row in terms]
-    forced = search(sources, terms=terms, beam_size=beam_size, n_best=1)
-    for i, parts, *hypotheses in zip(doubtful, clauses, wide, forced, strict=True):
-        texts_of = [each.text for result in hypotheses for each in result.hypotheses]
+    answers = iter(search([part for parts in clauses for part in parts], n_best=1))
+    for i, parts, result in zip(doubtful, clauses, wide, strict=True):
+        candidates = [each.text for each in result.hypotheses]
+        of_parts = [next(answers).text.strip() for _ in parts]
         if len(parts) > 1:
-            *first, last = (answers[part].strip() for part in parts)
+            *first, last = of_parts
             joined = [re.sub(r"[.,;:。，；：]+$", "", part) for part in first]
             comma = ", " if " " in last else "，"
-            texts_of.append(comma.join([*joined, last]))
-        yield i, texts_of
+            candidates.append(comma.join([*joined, last]))
+        yield i, candidates

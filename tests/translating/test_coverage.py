@@ -127,3 +127,10 @@ def test_a_doubtful_text_is_translated_again(translator, texts, monkeypatch):
         translator.score(sources[:1], texts[1][:1])[0], abs=1e-3
     )
     assert good
+    # What the model thinks far worse of is not taken, however well it covers the source.
+    sizes = {t: len(translator.tokenizer.tokenize(t, special_tokens=True)) for t in texts[1]}
+    monkeypatch.setattr(
+        translator, "score", lambda s, t, batch_size: [-0.5 * sizes.get(each, 0) for each in t]
+    )
+    before = [wrong, results[1]], [bad, judge[texts[1][1]]]
+    assert retranslate(translator, sources, *before) == before
