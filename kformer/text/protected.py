@@ -8,10 +8,12 @@ HIDDEN, VISIBLE = "hidden", "visible"
 _URL = r"""(?:https?|ftp|file)://[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
 _WWW = r"""www\.[A-Za-z0-9-]+\.[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
 _MAIL = r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
+# No letter of Latin, Greek or Cyrillic follows. Chinese has no spaces.
+_END = r"(?![\dA-Za-z_\u00c0-\u04ff])"
 # %-5d, %.*s, %1$@, %I64d, where no catalogue says that "100% sure" has none.
 _PRINTF = (
     r"%(?:\d{1,2}\$)?[-#0+']{0,3}(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*))?"
-    r"(?:hh|ll|I64|I32|[hlLzjtq])?(?:[diouxXeEfFgGcrsaApmCS](?!\w)|@)"
+    r"(?:hh|ll|I64|I32|[hlLzjtq])?(?:[diouxXeEfFgGcrsaApmCS]" + _END + "|@)"
 )
 _PLACEHOLDERS = (
     r"\{\{[^{}\n]{1,80}\}\}",  # {{ name }}
@@ -21,10 +23,10 @@ _PLACEHOLDERS = (
     r"\{[A-Za-z_]?[\w.\[\]]{0,60}(?:![rsa])?(?::[^{}\n]{0,20})?\}",  # {0}, {name:.2f}
     r"%\([A-Za-z_]\w{0,60}\)[-#0 +]{0,3}\d{0,3}(?:\.\d{1,3})?[a-zA-Z]",  # %(name)s
     _PRINTF,
-    r"%(?:\d{1,2}%|%|<\w{1,60}>[a-zA-Z]|L?\d{1,2}(?!\w)|n(?!\w))",  # %1% %% %<name>s %L1 %n
-    r"%[HMSYmdyjBbAaIpZz](?:[:/. -]?%[HMSYmdyjBbAaIpZz])+(?!\w)",  # %H:%M
+    r"%(?:\d{1,2}%|%|<\w{1,60}>[a-zA-Z]|(?:L?\d{1,2}|n)" + _END + ")",  # %1% %% %<name>s %L1 %n
+    r"%[HMSYmdyjBbAaIpZz](?:[:/. -]?%[HMSYmdyjBbAaIpZz])+" + _END,  # %H:%M
     r"\{\w{1,60},\s*(?:number|date|time|spellout|ordinal|duration)\b[^{}\n]{0,80}\}",  # ICU
-    r"\$[A-Z_][A-Z0-9_]{1,60}\b",  # $NAME
+    r"\$[A-Z_][A-Z0-9_]{1,60}" + _END,  # $NAME
 )
 _PERCENT = (
     r"%(?:\d{1,2}\$)?[-#0+' ]*(?:\d{1,4}|\*(?:\d{1,2}\$)?)?(?:\.(?:\d{1,4}|\*(?:\d{1,2}\$)?)?)?"

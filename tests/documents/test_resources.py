@@ -183,3 +183,8 @@ def test_a_value_of_android_in_quotes():
     for source in ('"  Don\'t go "', ' "It\'s \\"mine\\" &amp; \\n yours"\n'):
         found = translated(page.format(source), "android").text
         assert found == page.format(source.upper().replace("&AMP;", "&amp;").replace("\\N", "\\n"))
+
+
+def test_a_placeholder_before_a_letter_of_chinese():
+    text = '"a" = "共%ld张照片，%1$d个，%n年%1項，%H:%M時，$NAME先生";\n'
+    assert all(translated(text, "strings", case).text == text for case in (str.upper, str.lower))
