@@ -127,7 +127,7 @@ class Lists:
 
     Args:
         tokens: list of int32 tensors `[B, ...]`. The tokens of each sentence's list, among
-            `NO_TOKEN`. The end token is in every list.
+            `NO_TOKEN`. The end token and the options' prefix are in every list.
         special: `SpecialTokens` of the model.
         options: `SearchOptions`.
         size: int. V.
@@ -139,8 +139,9 @@ class Lists:
 
     def __init__(self, tokens, special, options, size):
         sentences = ops.shape(tokens[0])[0]
-        end = ops.full((sentences, 1), special.end_id, dtype="int32")
-        tokens = [end, *(ops.reshape(each, (sentences, -1)) for each in tokens)]
+        always = ops.convert_to_tensor([[special.end_id, *options.prefix_ids]], dtype="int32")
+        always = ops.repeat(always, sentences, axis=0)
+        tokens = [always, *(ops.reshape(each, (sentences, -1)) for each in tokens)]
         tokens = ops.concatenate(tokens, axis=1)  # [B, X]
         tokens = ops.where(tokens == NO_TOKEN, special.end_id, tokens)
         row = ops.expand_dims(ops.arange(sentences, dtype="int32"), 1)

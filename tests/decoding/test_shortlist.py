@@ -254,6 +254,17 @@ def test_prefix_and_phrases_belong_to_the_list(wide):
         assert_same(rows_of(found, slice(row, row + 1)), expected)
 
 
+def test_the_prefix_of_the_options_belongs_to_every_list(wide):
+    model, source_ids, lists = wide
+    options = dataclasses.replace(BEAM, prefix_ids=(500, 501))
+    listed = np.concatenate([lists, np.tile(options.prefix_ids, (3, 1))], axis=1).astype("int32")
+    found, expected = (
+        search_once(model, options, source_ids, rows=RowConstraints(listed=each))
+        for each in (lists, listed)
+    )
+    assert_same(found, expected)
+
+
 def test_samples_do_not_read_lists(wide):
     model, source_ids, lists = wide
     options = SearchOptions(sampling=True, seed=2, **LIMITS)
