@@ -106,7 +106,15 @@ def check_installed(wheel, python):
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([python, "-m", "venv", "venv"], cwd=folder, check=True)
         scripts = pathlib.Path(folder, "venv", "Scripts" if os.name == "nt" else "bin")
-        install = [scripts / "python", "-m", "pip", "install", "--quiet", f"{wheel}[jax]"]
+        install = [
+            scripts / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-compile",
+            f"{wheel}[jax]",
+        ]
         subprocess.run(install, cwd=folder, check=True)
         translated = subprocess.run(
             [scripts / "kformer", "translate", run, "--backend", "jax"],

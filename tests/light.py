@@ -1,19 +1,24 @@
-"""`python tests/light.py`: what kformer does with PyTorch alone, and without any backend.
+"""`python tests/light.py`: what kformer does with PyTorch alone, without any backend, and on other
+versions of Python.
 
-It makes an environment of its own, and needs pip's packages, but nothing that is installed here.
+It makes environments of its own, and needs pip's packages, but nothing that is installed here.
 """
 
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# With bin/python or Scripts/python.exe in folders named after versions.
+PYENV = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"), "versions")
 RUN, SAVED_MODEL = ROOT / "tests" / "frozen_run", ROOT / "saved_models" / "frozen"
 HIDDEN = ("KERAS_BACKEND", "PYTHONPATH", "PYTHONHOME")
 
@@ -55,6 +60,7 @@ def main():
         without_backend(run)
         run(*install, f"{source}[torch]", "torch<=2.13.0")  # As the extra `test` has it.
         with_torch_alone(run)
+        on_other_pythons(run, source)
 
 
 def without_backend(run):
@@ -99,6 +105,32 @@ def with_torch_alone(run):
     run("kformer", "export", RUN, "--output", "saved", code=1, says=[needs])
     run("kformer", "translate", SAVED_MODEL, "--input", "texts", code=1, says=[needs])
     run("kformer", "serve", SAVED_MODEL, code=1, says=['run `pip install "kformer[serve]"`'])
+
+
+def on_other_pythons(run, source):
+    """A wheel works on each other version of Python that is here, outside of the repository."""
+    sys.path.insert(0, str(ROOT))
+    from docs.release import check_installed
+
+    run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "wheel", source)
+    [wheel] = pathlib.Path("wheel").absolute().iterdir()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for classifier in project["classifiers"]:
+        version = classifier.rpartition(" :: ")[2]
+        if not re.fullmatch(r"3\.\d+", version) or version == "{}.{}".format(*sys.version_info):
+            continue
+        paths = [shutil.which(f"python{version}"), *PYENV.glob(f"{version}.*/bin/python")]
+        works = (path for path in paths if path and run_quietly(path, "-c", "import ensurepip"))
+        if python := next(works, None):
+            check_installed(wheel, python)
+            print(f"A wheel works on Python {version}.", flush=True)
+        else:
+            print(f"There is no Python {version} here to try.", flush=True)
+
+
+def run_quietly(*command):
+    """Returns whether a command succeeds."""
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 if __name__ == "__main__":
