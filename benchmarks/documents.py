@@ -16,6 +16,9 @@ With a folder it takes the files of applications in it: XLIFF, JSON, ARB, proper
 Apple and Android; units, keys, tags and placeholders are compared by Python's parsers of XML and
 JSON, and by regular expressions.
 
+`--large` has the CPU seconds of documents of half as many bytes and of so many, of each format, and
+by how much the larger one raises the peak of memory, in a process of its own.
+
 With a test set, the model also translates paragraphs of five of its sentences: BLEU (sacreBLEU) of
 the sentences line by line, of the paragraphs as documents, and of the paragraphs as if each were
 one sentence.
@@ -24,19 +27,60 @@ one sentence.
 import argparse
 import collections
 import importlib.metadata
+import io
+import itertools
 import json
+import multiprocessing
 import pathlib
 import random
 import re
+import resource
 import sys
 import time
-import tracemalloc
 import xml.etree.ElementTree as ElementTree
+import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.common import print_command, print_head, print_row, read  # noqa: E402
 
 COUNTS = {"html": 500, "srt": 200, "po": 200, "markdown": 200}
+_TEXT = "The man number {i} walks under the old house."
+_TIMES = "{i}\n00:00:01,000 --> 00:00:02,000\n"
+# What a large document of a format begins with, has again and again, and ends with.
+UNITS = {
+    "text": ("", f"{_TEXT}\n\n", ""),
+    "lines": ("", f"{_TEXT}\n", ""),
+    "html": ("<body>", "<p>The <b>man</b> number {i} walks under it.</p>\n", "</body>"),
+    "markdown": ("", f"- **{_TEXT}**\n\n", ""),
+    "srt": ("", f"{_TIMES}{_TEXT}\n\n", ""),
+    "vtt": ("WEBVTT\n\n", f"{_TIMES.replace(',', '.')}{_TEXT}\n\n", ""),
+    "po": ('msgid ""\nmsgstr ""\n', f'\nmsgid "{_TEXT}"\nmsgstr ""\n', ""),
+    "json": ('{"begin": ""', f',\n"{{i}}": "{_TEXT}"', "}"),
+    "properties": ("", f"key.{{i}} = {_TEXT}\n", ""),
+    "strings": ("", f'"{{i}}" = "{_TEXT}";\n', ""),
+    "android": ("<resources>", f'<string name="a{{i}}">{_TEXT}</string>\n', "</resources>"),
+    "xliff": (
+        '<xliff version="2.0" srcLang="en"><file id="f">',
+        f'<unit id="{{i}}"><segment><source>{_TEXT}</source></segment></unit>\n',
+        "</file></xliff>",
+    ),
+    "docx": (
+        '<w:document xmlns:w="w"><w:body>',
+        f"<w:p><w:r><w:t>{_TEXT}</w:t></w:r></w:p>",
+        "</w:body></w:document>",
+    ),
+    "pptx": (
+        '<p:sld xmlns:p="p" xmlns:a="a">',
+        f"<a:p><a:r><a:t>{_TEXT}</a:t></a:r></a:p>",
+        "</p:sld>",
+    ),
+    "odt": (
+        '<office:document-content xmlns:office="o" xmlns:text="t">',
+        f"<text:p>{_TEXT}</text:p>",
+        "</office:document-content>",
+    ),
+}
+MEMBERS = {"docx": "word/document.xml", "pptx": "ppt/slides/slide1.xml", "odt": "content.xml"}
 
 
 def real_files(count):
@@ -156,20 +200,42 @@ def _decoded(content):
 
 
 def _large(size):
-    """Time and memory of one document of many bytes, and of one half as long."""
+    """Time and memory of documents of each format with so many bytes, and with half of them."""
+    print_head(("format", "MB", "CPU s", "MB", "CPU s", "MiB more"))
+    for name, (head, unit, tail) in UNITS.items():
+        cells = []
+        for part in (size // 2, size):
+            numbers = itertools.count(1)
+            units = (unit.replace("{i}", str(i)) for i in numbers)
+            body, length = [], 0
+            while length < part:
+                body.append(next(units))
+                length += len(body[-1])
+            content = head + "".join(body) + tail
+            if name in MEMBERS:
+                file = io.BytesIO()
+                with zipfile.ZipFile(file, "w") as archive:
+                    archive.writestr(MEMBERS[name], content)
+                content = file.getvalue()
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                seconds, memory = pool.apply(_translate_large, (content, name))
+            cells += [f"{len(content) / 1e6:.1f}", f"{seconds:.1f}"]
+        print_row(name, *cells, f"{memory:.0f}")
+    print()
+
+
+def _translate_large(content, name):
+    """CPU seconds, and by how many MiB the peak of memory rises, in a process of its own."""
     from kformer.documents import translate_document
     from tests.documents.generated import Function
 
-    for part in (size // 2, size):
-        text = "".join(
-            f"The man number {i} walks under the old house.\n\n" for i in range(part // 47)
-        )
-        tracemalloc.start()
-        begin = time.perf_counter()
-        translate_document(Function(str.upper), text)
-        seconds, memory = time.perf_counter() - begin, tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        print(f"{len(text):,} bytes of text: {seconds:.1f} s, peak {memory / 2**20:.0f} MiB")
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    translate_document(Function(str.upper), "A man.")
+    before, begin = peak(), time.process_time()
+    translate_document(Function(str.upper), content, name)
+    return time.process_time() - begin, peak() - before
 
 
 def _many_lines(count):
@@ -243,12 +309,13 @@ def main():
     parser.add_argument("--source", type=pathlib.Path, help="a test set, for the model")
     parser.add_argument("--reference", type=pathlib.Path)
     parser.add_argument("--tokenize", default="13a", help="sacreBLEU's, for the paragraphs")
-    parser.add_argument("--large", type=int, default=0, help="bytes of one more document")
+    parser.add_argument("--large", type=int, default=0, help="bytes of a document of each format")
     parser.add_argument("--folder", type=pathlib.Path, help="of files of applications")
     parser.add_argument("--lines", type=int, default=0, help="lines that must not move")
     arguments = parser.parse_args()
     print_command()
-    print_head(("translator", "format", "files", "sentences", "differ", "left alone", "s"))
+    if arguments.share or arguments.model or arguments.folder:
+        print_head(("translator", "format", "files", "sentences", "differ", "left alone", "s"))
     if arguments.share:
         _functions(arguments)
     if arguments.model:

@@ -67,7 +67,7 @@ def picture(driver, address, text):
     """The bytes of a PNG file: the page with a text, and a word of it chosen."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+    metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 2, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     driver.get(address)

@@ -138,16 +138,23 @@ def segments_of(text, offset=0):
         text: str.
         offset: int, default 0. Its position in a document of another format.
     """
-    # Slices and their kinds, between the ends of sentences that elements make. A kind is "text",
-    # "kept", "mark", "line", or a `Token` of an inline element.
-    runs = [[]]
+    yield from filter(None, (_segment(text, run, offset) for run in _runs(text)))
+
+
+def _runs(text):
+    """Yields lists of slices with their kinds, between the ends of sentences that elements make.
+
+    A kind is "text", "kept", "mark", "line", or a `Token` of an inline element.
+    """
+    run = []
     for token, stop, is_whole, is_translated in _walk(list(html_tokens(text))):
         kind = _kind(token, is_whole)
         if kind is not None and (is_translated or is_whole):
-            runs[-1].append((token.start, stop, kind))
+            run.append((token.start, stop, kind))
         else:
-            runs.append([])
-    yield from filter(None, (_segment(text, run, offset) for run in runs))
+            yield run
+            run = []
+    yield run
 
 
 class _Open:

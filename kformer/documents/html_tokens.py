@@ -25,7 +25,7 @@ _LONG_NUMBER = re.compile(r"&#\d{1000,};?")
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.A | re.I) for name in ("script", "style")}
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Token:
     """A piece of a page.
 
