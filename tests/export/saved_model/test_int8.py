@@ -121,7 +121,7 @@ def test_a_list_of_all_tokens_changes_nothing(translator, exported, tmp_path):
     found, expected = (SavedModelTranslator(each).translate(TEXTS) for each in (folder, exported))
     assert [each.text for each in found] == [each.text for each in expected]
     scores = [[each.score for each in results] for results in (found, expected)]
-    np.testing.assert_allclose(*scores, rtol=1e-5)
+    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-5)
 
 
 def test_a_single_signature_is_refused(translator, tmp_path):
