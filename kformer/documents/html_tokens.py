@@ -4,9 +4,12 @@
 its answers differ between versions of Python.
 """
 
+import collections.abc
 import dataclasses
 import html
 import re
+import sys
+import types
 
 # Quotes count after "=" alone. Nothing here is tried twice, so a tag that never ends costs one
 # look at the rest of the page.
@@ -20,6 +23,8 @@ _TAG_START = re.compile(r"</?[a-zA-Z]")
 ATTRIBUTE = re.compile(r"""([^\s/][^\s/=]*+)(?:\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s]*+))?+|/\Z""", re.A)
 _COMMENT = re.compile(r"<!--(?:-?>|.*?--!?>)", re.S)
 _XML = re.compile(r"<\?xml\b|xhtml", re.I)
+# Most tokens have no attributes: a page of a megabyte has 100,000 of them.
+_NONE = types.MappingProxyType({})
 _FOREIGN = ("svg", "math")
 _LONG_NUMBER = re.compile(r"&#\d{1000,};?")
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.A | re.I) for name in ("script", "style")}
@@ -33,7 +38,7 @@ class Token:
         kind: str. "start", "end", "text" or "other".
         start, end: int. Its slice.
         name: str. The element.
-        attributes: dict. An attribute "/" stands for the slash at the end of a tag: in HTML it
+        attributes: mapping. An attribute "/" stands for the slash at the end of a tag: in HTML it
             means nothing, but within SVG, MathML and XHTML it ends the element.
     """
 
@@ -41,7 +46,7 @@ class Token:
     start: int
     end: int
     name: str = ""
-    attributes: dict = dataclasses.field(default_factory=dict)
+    attributes: collections.abc.Mapping = dataclasses.field(default_factory=lambda: _NONE)
 
 
 def html_tokens(text, is_xml=None):
@@ -85,15 +90,15 @@ def html_tokens(text, is_xml=None):
 
 def _of_tag(text, tag, last, slash_ends):
     """Yields the token of a tag, and a script's or style's text up to its end tag."""
-    kind, name = "end" if tag[1] else "start", tag[2].lower()
-    attributes = {}
+    kind, name = "end" if tag[1] else "start", sys.intern(tag[2].lower())
+    attributes = {} if tag[3] else _NONE
     for match in ATTRIBUTE.finditer(tag[3]):
         value = match[2] or ""
         if len(value) > 1 and value[0] in "\"'" and value[0] == value[-1]:
             value = value[1:-1]
         attributes[(match[1] or "/").lower()] = unescaped(value)
-    if not slash_ends and name in _RAW_ENDS:
-        attributes.pop("/", None)
+    if not slash_ends and name in _RAW_ENDS and "/" in attributes:
+        del attributes["/"]
     if kind == "end" or name not in _RAW_ENDS or "/" in attributes:
         yield Token(kind, tag.start(), tag.end(), name, attributes)
         return
