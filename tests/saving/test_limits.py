@@ -223,7 +223,7 @@ def test_a_run_takes_no_more_memory_than_its_weights_justify(tmp_path):
         answer, seconds = answers[folder]
         assert answer.startswith("ValueError: ") and message in answer, f"{name}: {answer}"
         assert folder in answer and "\n" not in answer and len(answer) < 500, f"{name}: {answer}"
-        assert seconds < 20, f"{name}: {seconds} s"
+        assert seconds < 60, f"{name}: {seconds} s"
 
 
 def test_sizes_are_added_up_without_a_trace(tmp_path):
