@@ -2,13 +2,14 @@
 
 import codecs
 import contextlib
+import dataclasses
 from typing import NamedTuple
 
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
 from kformer.documents.office import Archive
 from kformer.documents.words import SURROGATE, one_line, tokens
-from kformer.documents.work import Report, SentenceCoverage, translated
+from kformer.documents.work import Report, translated
 from kformer.translating.coverage import without_model
 
 _BOMS = (
@@ -109,14 +110,14 @@ def translate_document(
 
 
 def _coverage(translator, translations):
-    """The `SentenceCoverage` of rows of a line and two texts, the most doubtful first."""
-    _, *sides = zip(*translations, strict=True)
+    """A list of `SentenceCoverage` with their coverage, the most doubtful first."""
+    sides = [one.source for one in translations], [one.translation for one in translations]
     if hasattr(translator, "coverage"):
-        coverages = translator.coverage(*map(list, sides))
+        coverages = translator.coverage(*sides)
     else:
         coverages = map(without_model, *sides)
     rows = zip(translations, coverages, strict=True)
-    found = [SentenceCoverage(*texts, coverage) for texts, coverage in rows]
+    found = [dataclasses.replace(one, coverage=coverage) for one, coverage in rows]
     return sorted(found, key=lambda one: -one.coverage.probability)
 
 

@@ -63,20 +63,27 @@ class SentenceCoverage:
     """What the translation of a sentence, or of a part of one, left out or added.
 
     Attributes:
-        line: int. Its number in the document, from 1.
+        line: int. Its number in the document, from 1; in an office file that of the paragraph.
         source, translation: str. What the model was given, and what it returned.
-        coverage: `kformer.translating.translation.Coverage`.
+        coverage: `kformer.translating.translation.Coverage`, default `None`.
+        member: str, default `None`. The part of an office file in which the paragraph is.
     """
 
     line: int
     source: str
     translation: str
-    coverage: object
+    coverage: object = None
+    member: str | None = None
 
     def as_dict(self):
         """The same as a dict of JSON values."""
-        texts = {"line": self.line, "source": self.source, "translation": self.translation}
-        return texts | self.coverage.as_dict()
+        place = (
+            {"line": self.line}
+            if self.member is None
+            else {"member": self.member, "paragraph": self.line}
+        )
+        found = {} if self.coverage is None else self.coverage.as_dict()
+        return {**place, "source": self.source, "translation": self.translation, **found}
 
 
 @dataclasses.dataclass
@@ -95,8 +102,7 @@ class Report:
         unreadable: int. Bytes that are not in the document's encoding.
         problems: list of `Problem`: what was not translated, and numbers that a translation lacks.
         terms: list of `TermUse`, in the order in which they were found.
-        translations: list of tuples of a line, and the texts of a sentence, or of a part of one,
-            and of its translation.
+        translations: list of `SentenceCoverage` in the order of the document, without coverage.
         coverage: list of `SentenceCoverage`, the most doubtful first, if it was asked for.
     """
 
@@ -161,12 +167,17 @@ def translated(text, format, abilities, *, source_language, target_language=None
     def line(position):
         return bisect.bisect_left(ends, position) + 1
 
+    def place(segment):
+        return segment.place or (None, line(segment.start))
+
     problems, report.problems = report.problems, []
     for segment, reason in sorted(problems, key=lambda each: (each[0].start, each[1])):
-        member, number = segment.place or (None, line(segment.start))
+        member, number = place(segment)
         report.problems.append(Problem(number, _begin(segment, text), reason, member))
-    report.translations.sort(key=lambda row: row[0])
-    report.translations = [(line(start), *texts) for start, *texts in report.translations]
+    report.translations.sort(key=lambda row: row[0].start)
+    for i, (segment, *texts) in enumerate(report.translations):
+        member, number = place(segment)
+        report.translations[i] = SentenceCoverage(number, *texts, member=member)
     return "".join([*parts, text[end:]]), report
 
 
@@ -295,8 +306,7 @@ class _Window:
         lost = {}
         for chunk in assembly.chunks:
             lost |= dict.fromkeys(_numbers(chunk.source) - _numbers(chunk.target))
-            texts = chunk.source, chunk.target
-            report.translations.append((assembly.flat.segment.start, *texts))
+            report.translations.append((assembly.flat.segment, chunk.source, chunk.target))
         if lost:
             numbers = ", ".join(map(str, lost))
             self._note(assembly.flat.segment, f"the translation lacks {numbers}")

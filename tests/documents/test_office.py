@@ -173,6 +173,15 @@ def test_terms_and_signs():
     assert translated("docx", body, lambda text: "a\0\1<b>\3") == f"<w:p>{run('a&lt;b&gt;')}</w:p>"
 
 
+def test_doubtful_sentences_are_told_by_paragraph():
+    source = archive("docx", f"<w:p>{run('One.')}</w:p><w:p>{run('Call 555 now.')}</w:p>")
+    fake = Fake(lambda text: text.replace("555", "five"))
+    first, _ = translate_document(fake, source, "docx", coverage=True).report.coverage
+    assert first.coverage.is_doubtful and (first.member, first.line) == ("word/document.xml", 2)
+    row = first.as_dict()
+    assert (row["member"], row["paragraph"]) == ("word/document.xml", 2) and "line" not in row
+
+
 def test_members_without_text_stay():
     others = {"word/comments.xml": f"<w:p>{run('a')}</w:p>", "word/media/a.png": bytes(range(256))}
     page = f"<y {NAMESPACES['docx']}><w:p>{run('at top')}</w:p></y>"

@@ -40,7 +40,7 @@ def test_the_most_doubtful_sentences_come_first():
     answers = {"A bird.": "Ein Vogel.", "Call 1234 now.": "Ruf an ruf an jetzt.", "Two.": "Zwei."}
     fake = Fake(lambda text: answers.get(text, "Eine Biene."))
     report = translate_document(fake, text, coverage=True).report
-    assert [(row[0], row[1]) for row in report.translations] == [
+    assert [(one.line, one.source) for one in report.translations] == [
         (1, "A bird."),
         (1, "Two."),
         (3, "Call 1234 now."),

@@ -120,7 +120,7 @@ def test_coverage_of_each_sentence(told):
         | {"coverage": np.array([json.dumps(found).encode()] * len(request.texts), object)}
     )
     reply = ask(told, "One.", coverage=True).json()
-    assert reply["coverage"] == [{"source": "One.", "translation": "ONE.", **found}]
+    assert reply["coverage"] == [{"line": 1, "source": "One.", "translation": "ONE.", **found}]
     assert told.requests[-1].signature == "coverage"
 
 

@@ -83,9 +83,10 @@ class Documents:
             report: `kformer.documents.Report`.
         """
         rows = []
-        for _, *texts in report.translations:
-            found = self._coverages.get(tuple(texts)) or without_model(*texts).as_dict()
-            rows.append({"source": texts[0], "translation": texts[1], **found})
+        for one in report.translations:
+            texts = one.source, one.translation
+            found = self._coverages.get(texts) or without_model(*texts).as_dict()
+            rows.append({**one.as_dict(), **found})
         return rows
 
     async def _next(self, work, answer):
