@@ -8,6 +8,8 @@ from typing import NamedTuple
 _NUMBER = re.compile(
     r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)|\d+(?:[.,:'’\u00a0\u202f]\d+)*",
 )
+# Python reads 4,300 digits at most, and a word of scale adds twelve.
+_MOST_DIGITS = 4000
 # Words that multiply the number before them: the exponents of ten that they may stand for.
 _SCALES = {
     "thousand": (3,),
@@ -76,7 +78,7 @@ def numbers_of(text):
     """Returns the numbers of a text that are written in digits: a list of `Number`."""
     numbers = []
     for match in _NUMBER.finditer(text):
-        values = {int("".join(filter(str.isdecimal, match[0])))}
+        values = {int("".join(filter(str.isdecimal, match[0]))[:_MOST_DIGITS])}
         if scale := _SCALE.match(text, match.end()):
             parts = re.split(r"[.,]", match[0])
             decimals = len(parts[-1]) if len(parts) == 2 and len(parts[-1]) < 3 else 0

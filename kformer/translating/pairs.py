@@ -46,12 +46,14 @@ class PairReader:
         self.model, self.tokenizer = model, tokenizer
         self._functions, self._scorer = {}, Scorer(model)
 
-    def tokenize(self, sources, targets, options):
+    def tokenize(self, sources, targets, options, keep_long=False):
         """Checks and tokenizes pairs of texts.
 
         Args:
             sources, targets: lists of str of one length.
             options: `SearchOptions`.
+            keep_long: bool, default `False`. Whether a target longer than the model's limit has no
+                labels, so that `run` leaves it out, and is no error.
 
         Returns:
             `TextPairs`.
@@ -63,15 +65,17 @@ class PairReader:
         check_same_length("the sources", len(sources), "the targets", len(targets))
         most = self.model.max_length
         bound = byte_bound(most, options.max_text_bytes)
-        _, is_too_long = cut_texts(targets, bound)
-        if any(is_too_long):
+        cut, is_too_long = cut_texts(targets, bound)
+        if any(is_too_long) and not keep_long:
             raise ValueError(
                 f"Target {is_too_long.index(True) + 1} has more than {bound} bytes; split it, or "
                 "raise max_text_bytes of the translator's options."
             )
-        labels = self.tokenizer.tokenize(targets, side="target", special_tokens=True)
+        labels = self.tokenizer.tokenize(cut, side="target", special_tokens=True)
         for i, row in enumerate(labels):
-            if len(row) > most:
+            if (is_too_long[i] or len(row) > most) and keep_long:
+                labels[i] = []
+            elif len(row) > most:
                 raise ValueError(
                     f"Target {i + 1} has {len(row)} tokens, more than the model's limit of "
                     f"{most}; split it."

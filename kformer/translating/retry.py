@@ -4,6 +4,7 @@ The missing words as required terms, sampling by minimum risk and a search witho
 were measured, too, and did harm.
 """
 
+import itertools
 import re
 
 from kformer.translating.translation import Hypothesis
@@ -37,9 +38,14 @@ def retranslate(translator, texts, results, coverages, *, batch_size=64, **optio
     pairs = [(i, results[i].text) for i in doubtful]
     for i, candidates in _candidates(translator, texts, doubtful, batch_size, options):
         pairs += [(i, text) for text in dict.fromkeys(candidates) if text.strip()]
+    rows = translator.tokenizer.tokenize(
+        [text for _, text in pairs], side="target", special_tokens=True
+    )
+    # The clauses together may be longer than what the model reads.
+    is_read = [len(row) <= translator.model.max_length for row in rows]
+    pairs, rows = (list(itertools.compress(each, is_read)) for each in (pairs, rows))
     sides = [texts[i] for i, _ in pairs], [text for _, text in pairs]
     scores = translator.score(*sides, batch_size=batch_size)
-    rows = translator.tokenizer.tokenize(sides[1], side="target", special_tokens=True)
     first, best = {}, {}
     judged = translator.coverage(*sides, batch_size=batch_size)
     for (i, text), score, row, coverage in zip(pairs, scores, rows, judged, strict=True):

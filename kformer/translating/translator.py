@@ -399,6 +399,8 @@ class Translator:
     ) -> list[translation.Coverage]:
         """Returns what given translations left out, and what they have without a source.
 
+        A translation longer than the model reads is judged by what needs no model.
+
         Args:
             sources, targets: lists of str of one length.
             batch_size: int, default 32. The pairs that are read at once.
@@ -409,10 +411,10 @@ class Translator:
             List of `kformer.translating.translation.Coverage`.
 
         Raises:
-            ValueError: as `score`; or the translator has an ensemble.
+            ValueError: the sides differ in length, or the translator has an ensemble.
         """
         self._check_single("asked for coverage")
-        pairs = self._reader.tokenize(sources, targets, self.options)
+        pairs = self._reader.tokenize(sources, targets, self.options, keep_long=True)
         return coverages(self, pairs, batch_size, progress)
 
     def calibrate(self, sources, targets, *, alignments=None, batch_size=32) -> dict:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.any_backend
         ("2万人", [{2, 20000}]),
         ("in 2010 300 people", [{2010}, {300}]),
         ("no number", []),
+        ("1" * 5000 + " million", [{int("1" * 4000), int("1" * 4000) * 10**6}]),
     ],
 )
 def test_numbers_in_digits(text, values):

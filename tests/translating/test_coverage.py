@@ -105,6 +105,10 @@ def test_translations_come_with_their_coverage(translator, texts):
     # Nothing for something.
     (empty,) = translator.coverage(["noon"], [""])
     assert empty.probability == 1 and empty.missing[0].text == "noon"
+    # More than the model reads: what needs no model is told.
+    for size in (100, 10_000):
+        long, short = translator.coverage(["Call 555.", sources[0]], ["5" * size, found[0].text])
+        assert [span.kind for span in long.missing] == ["number"] and short == again[0]
     # A calibrated run reads unusual lengths alone.
     translator.config["coverage"] = {"lengths": [-9, 9], "languages": None}
     assert translator(sources[0], coverage=True).coverage.probability == 0
@@ -127,6 +131,10 @@ def test_a_doubtful_text_is_translated_again(translator, texts, monkeypatch):
         translator.score(sources[:1], texts[1][:1])[0], abs=1e-3
     )
     assert good
+    # What is longer than the model reads is not taken, either.
+    text = ", ".join(["twenty to nine"] * 8)
+    (long,) = translator.translate([text])
+    assert retranslate(translator, [text], [long], [bad])[0] == [long]
     # What the model thinks far worse of is not taken, however well it covers the source.
     sizes = {t: len(translator.tokenizer.tokenize(t, special_tokens=True)) for t in texts[1]}
     monkeypatch.setattr(
