@@ -63,7 +63,9 @@ def check_documents(options, input, n_best, scores):
             input is not None or options["split"],
             "--document is a file of its own: leave --input and --split out.",
         )
-        check_readable(options["document"], "--document", is_document=True)
+        check_readable(
+            options["document"], "--document", is_document=True, format=options["format"]
+        )
 
 
 def translate_file(translator, output, options, search):
@@ -80,11 +82,12 @@ def translate_file(translator, output, options, search):
     from kformer.utils.progress import Progress
 
     path = pathlib.Path(options["document"])
-    format = options["format"] or format_of(path)
+    content = path.read_bytes()
+    format = options["format"] or format_of(path, content)
     with Progress(what="sentences") as progress:
         document = translate_document(
             translator,
-            path.read_bytes(),
+            content,
             format,
             progress=progress,
             coverage=options["coverage"] is not None,

@@ -30,14 +30,17 @@ _SAVE_AS_TEXT = "not text: save it as HTML, Markdown or plain text first."
 # The endings of documents that are ZIP archives, by their format.
 OFFICE = {
     "docx": (".docx", ".docm", ".dotx", ".dotm"),
-    "pptx": (".pptx", ".pptm", ".potx", ".ppsx"),
+    "pptx": (".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"),
     "odt": (".odt", ".ott", ".odp", ".otp"),
 }
-_ARCHIVE = b"PK\x03\x04"
 _NO_DOCUMENT = {
     **_COMPRESSED,
-    _ARCHIVE: f"a ZIP archive, and none of docx, pptx and odt by its ending: {_SAVE_AS_TEXT[10:]}",
+    b"PK\x03\x04": "a ZIP archive: name its format if this is docx, pptx or odt, or "
+    f"{_SAVE_AS_TEXT[10:]}",
     b"%PDF-": f"a PDF, {_SAVE_AS_TEXT}",
+    # How Office began its files until 2007.
+    b"\xd0\xcf\x11\xe0": "of an old kind of Office, such as .doc or .xls: save it as docx, pptx or "
+    "odt, or as text.",
 }
 
 
@@ -46,7 +49,22 @@ def is_path(texts):
     return isinstance(texts, (str, os.PathLike))
 
 
-def check_readable(texts, side, is_document=False, may_be_compressed=False):
+def check_text(start, name):
+    """Checks that a document is none that only a reader of its own can read, such as a PDF.
+
+    Args:
+        start: bytes. Its first ones, or all.
+        name: str. What the document is called in the message.
+
+    Raises:
+        ValueError: it is.
+    """
+    for mark, problem in _NO_DOCUMENT.items():
+        if start.startswith(mark):
+            raise ValueError(f"{name} is {problem}")
+
+
+def check_readable(texts, side, is_document=False, may_be_compressed=False, format=None):
     """Checks that `texts` is a file or an iterable of strings.
 
     Args:
@@ -54,6 +72,7 @@ def check_readable(texts, side, is_document=False, may_be_compressed=False):
         side: str. What the texts are, for messages, such as "source".
         is_document: bool, default `False`. Whether it is a document, which may be UTF-16.
         may_be_compressed: bool, default `False`. Whether `kformer.utils.compressed` reads it.
+        format: str, default `None`. The format of a document; `None` for that of its ending.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -81,9 +100,12 @@ def check_readable(texts, side, is_document=False, may_be_compressed=False):
     if path.is_file():
         with open(path, "rb") as file:
             start = file.read(6)
-        if is_document and path.suffix.lower() in itertools.chain(*OFFICE.values()):
+        if is_document:
+            is_office = path.suffix.lower() in itertools.chain(*OFFICE.values())
+            if not (is_office if format is None else format in OFFICE):
+                check_text(start, f"The {side} file '{path}'")
             return
-        for mark, problem in (_NO_DOCUMENT if is_document else _NO_LINES).items():
+        for mark, problem in _NO_LINES.items():
             if start.startswith(mark) and not (may_be_compressed and mark in COMPRESSIONS):
                 raise ValueError(f"The {side} file '{path}' is {problem}")
 

@@ -11,6 +11,7 @@ from kformer.documents.office import Archive
 from kformer.documents.words import SURROGATE, one_line, tokens
 from kformer.documents.work import Report, translated
 from kformer.translating.coverage import without_model
+from kformer_options.text_files import check_text
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -73,8 +74,8 @@ def translate_document(
         `DocumentTranslation`.
 
     Raises:
-        ValueError: the format is unknown, the document is not valid in it, or the translator does
-            not have the target language.
+        ValueError: the format is unknown, the document is not valid in it or is no text, such as
+            a PDF, or the translator does not have the target language.
         ImportError: a package of the extra `documents` is not installed.
     """
     format = format_named(format)
@@ -129,6 +130,7 @@ def _decoded(text, format):
         return format.unpacked(text)
     if isinstance(text, str):
         return text, str
+    check_text(text, "The document")
     bom, unicode = next((pair for pair in _BOMS if text.startswith(pair[0])), (b"", "utf-8"))
     # Each character of UTF-16 without a byte order mark has a zero byte, if it is of ASCII.
     for offset, name in ((1, "utf-16-le"), (0, "utf-16-be")) if not bom else ():

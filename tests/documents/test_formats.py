@@ -447,8 +447,40 @@ def test_the_format_of_a_file():
         "e.vtt": "vtt",
         "d.pot": "po",
         "README": "text",
+        "values/arrays.xml": "android",
+        "plurals.xml": "android",
+        "a.potm": "pptx",
+        "other.xml": "text",
     }
     assert {name: format_of(name) for name in names} == names
+
+
+def test_the_format_of_xml_follows_from_its_begin():
+    head = b'\xef\xbb\xbf<?xml version="1.0"?>\n<!-- <a> -->\n<!DOCTYPE b>\n'
+    for root, name in (("resources", "android"), ("x:xliff", "xliff"), ("html", "html")):
+        content = f'<{root} a="b">c</{root}>'
+        for each in (head + content.encode(), content.encode("utf-16"), content.encode()):
+            assert format_of("a.xml", each) == format_of("a.sdlxliff", each) == name
+    assert format_of("README", b"<p>One") == format_of("a", b"One <html>") == "text"
+    assert format_of("a.md", head) == "markdown"
+    with pytest.raises(ValueError, match="'a.xml' is XML that no format reads .it begins with <b>"):
+        format_of("a.xml", b"<b/>")
+    with pytest.raises(ValueError, match="begins with <b>"):
+        format_of("a.docbook", head + b"<b/>")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"PK\3\4", "a ZIP archive: name its format"),
+        (b"%PDF-1.7", "a PDF"),
+        (b"\xd0\xcf\x11\xe0", "of an old kind of Office"),
+        (b"\x1f\x8b", "compressed by gzip"),
+    ],
+)
+def test_what_is_no_text_is_refused(content, kind):
+    with pytest.raises(ValueError, match=f"The document is {kind}"):
+        translate_document(Fake(str), content + b" a man", format_of("a.xlsx", content))
 
 
 @pytest.mark.parametrize(

@@ -164,9 +164,16 @@ def test_documents_may_be_utf16_and_no_archives(tmp_path, capfd):
     document = ["translate", str(RUN), "--beam-size", "1", "--output", str(output), "--document"]
     assert main([*document, str(tmp_path / "a.txt")]) == 0
     assert output.read_bytes().decode("utf-16").strip("\n").startswith("中午")
-    for start, kind in ((b"PK\x03\x04\0\0", "a ZIP archive"), (b"%PDF-1.7\n", "a PDF")):
+    for start, kind, *format in (
+        (b"PK\x03\x04\0\0", "a ZIP archive"),
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"\xd0\xcf\x11\xe0", "of an old kind of Office"),
+        (b"<?xml version='1.0'?><b/>", "XML that no format reads"),
+        # An archive is taken by the name of its format.
+        (b"PK\x03\x04\0\0", "damaged", "--format", "docx"),
+    ):
         (tmp_path / "b.xlsx").write_bytes(start + b"a man")
-        assert main([*document, str(tmp_path / "b.xlsx")]) == 1
+        assert main([*document, str(tmp_path / "b.xlsx"), *format]) == 1
         assert f"is {kind}" in capfd.readouterr().err
 
 
