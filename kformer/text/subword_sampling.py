@@ -18,7 +18,7 @@ import numpy as np
 from kformer.text.normalization import SPACE_SIGN
 from kformer.text.protobuf import message_fields
 
-UNIGRAM, BPE = 1, 2
+UNIGRAM, BPE, WORD = 1, 2, 3
 # The segmentations of a word. Each is sampled when it is first needed, and kept.
 _SAMPLES = 32
 # They are kept for words of up to so many pieces (a Chinese sentence is one word), and for so many

@@ -13,6 +13,7 @@ from kformer.decoding.searcher import check_options
 from kformer.export.checks import check_export
 from kformer.export.onnx.export import check_model, export_onnx
 from kformer.export.web.single_file import joined
+from kformer.text.subword_sampling import WORD, model_type
 from kformer.utils.files import new_folder, replacing
 from kformer_options.names import named
 
@@ -98,10 +99,16 @@ def export_web(translator, path, *, dtype="float32", runtime=None, single_file=F
             "without sampling."
         )
     for side in ("source", "target"):
-        if translator.tokenizer.vocabulary(side).splitter is not None:
+        vocabulary = translator.tokenizer.vocabulary(side)
+        if vocabulary.splitter is not None:
             raise ValueError(
                 "The format web cannot split texts as OpenNMT's tokenizer does: import the model "
                 f"with {named('pretokenized')}, so that texts are tokens with spaces between them."
+            )
+        if model_type(vocabulary.model) == WORD:
+            raise ValueError(
+                f"The SentencePiece model of the {side} side is of type word, which the format web "
+                "does not read: export a SavedModel."
             )
     check_model(translator.model)
     check_options(translator.model, search)

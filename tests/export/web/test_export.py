@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import json
 import pathlib
 import re
@@ -9,12 +10,14 @@ import shutil
 import subprocess
 
 import pytest
+import sentencepiece
 
 import kformer
 from kformer.export.onnx.export import describe_text
 from kformer.export.web import export as web_export
 from kformer.export.web import export_web
 from kformer.interop.tokenizers import read_tokenizer
+from kformer.text.sentencepiece_training import SPECIAL_IDS
 from kformer.text.text_bound import source_rows
 from tests.interop.tokenizer_folders import marian, mbart, nllb, t5, trained_models
 from tests.prepared import add_browser_runtime
@@ -65,15 +68,35 @@ def tokenizers(folder):
     model = train(
         texts=texts, vocabulary_size=90, byte_fallback=False, model_type="unigram"
     ).sentencepiece_model()
-    added = {"raw": ["half"], "normalized": ["at"], "lstrip": ["half"], "rstrip": ["at"]}
+    added = {"raw": ["half", "<well-known>"], "normalized": ["at"]}
+    added |= {"lstrip": ["half"], "rstrip": ["at"]}
     own = kformer.Tokenizer.from_sentencepiece(model)
     pieces = [own.id_to_token(i) for i in range(own.vocabulary_size)]
     yield kformer.Tokenizer.from_sentencepiece(
         model,
-        vocabulary=[*pieces, "half", "at", "é"],
+        vocabulary=[*pieces, "half", "at", "é", "<well-known>"],
         **{"pad_id": 0, "unknown_id": 1, "start_id": 2, "end_id": 3},
         added_words={**added, "keeps_spaces": True},
     )
+    # Their scores are no multiples of a power of two: rounding decides where sums are equal.
+    for symbols in ([], ["00", "1", "11", "éé"]):
+        model = raw_model(texts, "unigram", user_defined_symbols=symbols)
+        yield kformer.Tokenizer.from_sentencepiece(model)
+
+
+def raw_model(texts, model_type, **settings):
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=out,
+        model_type=model_type,
+        vocab_size=90,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **SPECIAL_IDS,
+        **settings,
+    )
+    return out.getvalue()
 
 
 @needs_node
@@ -81,6 +104,8 @@ def tokenizers(folder):
 def test_ids_and_texts_equal_the_tokenizers(tmp_path):
     texts = tricky_texts(150, bad_bytes=False) + [
         " half  past at é",
+        "a <well-known> sign",
+        *(f"{i},000{i}00 1{i}11 pééé{i}0000" for i in range(0, 3000, 37)),
         ">>fr<< one",
         ">>x<< 1",
         ">>fra<< one",
@@ -156,6 +181,11 @@ def test_refusals(tmp_path, runtime, monkeypatch):
     translator = kformer.Translator.load(FROZEN_RUN)
     with pytest.raises(ValueError, match="does not sample"):
         export_web(translator, tmp_path / "web", runtime=runtime, sampling=True)
+    texts = [pair.source for pair in kformer.examples.generate_pairs(400, seed=1)]
+    words = kformer.Tokenizer.from_sentencepiece(raw_model(texts, "word"))
+    model = kformer.Transformer.from_preset("tiny", words.vocabulary_size)
+    with pytest.raises(ValueError, match="of type word"):
+        export_web(kformer.Translator(model, words), tmp_path / "web", runtime=runtime)
     with pytest.raises(ValueError, match="onnxruntime-web, version"):
         export_web(translator, tmp_path / "web", runtime=tmp_path / "nothing")
     monkeypatch.setattr(shutil, "which", lambda name: None)

@@ -106,7 +106,11 @@ export class SentencePiece {
       else if (type !== CONTROL) {
         this.ids.set(piece, id);
         this.longest = Math.max(this.longest, [...piece].length);
-        if (type === USER_DEFINED) this.symbols.push(piece);
+        if (type === USER_DEFINED) {
+          this.symbols.push(piece);
+          // The library's own rule, by the bytes of a symbol.
+          this.scores[id] = Math.fround(0.1 * (encoder.encode(piece).length - 1));
+        }
         if (type === NORMAL) least = Math.min(least, this.scores[id]);
       }
     });
@@ -261,7 +265,7 @@ export class SentencePiece {
         piece += characters[end - 1];
         const id = this.ids.get(piece);
         if (id === undefined || this.types[id] === UNUSED) continue;
-        const score = (this.types[id] === USER_DEFINED ? -0.1 : this.scores[id]) + scores[start];
+        const score = Math.fround(this.scores[id] + scores[start]);
         if (starts[end] < 0 || score > scores[end]) { scores[end] = score; starts[end] = start; }
         if (end === start + 1) hasSingle = true;
       }

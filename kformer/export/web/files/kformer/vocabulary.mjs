@@ -6,7 +6,7 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
 const replaceAll = (text, pairs) => pairs.reduce((x, [old, fresh]) => x.replaceAll(old, fresh), text);
-const escape = (word) => word.replace(/[.*+?^${}()|[\]\\\/-]/g, "\\$&");
+const escape = (word) => word.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 
 export class Vocabulary {
   /**
