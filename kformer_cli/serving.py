@@ -10,6 +10,7 @@ import typer
 
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import flag, option, set_options, with_options
+from kformer_options.configuration import read_values
 from kformer_options.installed import check_extra, check_server
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import check_served, name_and_path
@@ -45,19 +46,19 @@ def serve(
 
     Example: [bold]kformer serve en-de=saved_models/en-de --port 8501[/bold]
     """
-    engine = options["engine"] or "local"
-    is_from_file = config is not None and options["engine"] is None
+    # Keras takes its backend when it is imported, so that a configuration is read before that.
+    engine = options["engine"] or (read_values(config) if config else {}).get("engine", "local")
     if engine == "torch":
         os.environ["KERAS_BACKEND"] = "torch"
     if print_ray_config:
         check_extra("--print-ray-config", "serve", ("yaml",))
     else:
-        for model in () if is_from_file else models or ():
+        for model in models or ():
             check_served(engine, name_and_path(model)[1])
         if options["api_keys"] is not None:
             check_rereadable(options["api_keys"], "--api-keys")
             keys_in(options["api_keys"])
-        check_server(None if is_from_file else engine, options["grpc_port"])
+        check_server(engine, options["grpc_port"])
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     for name in ("uvicorn", "tensorflow", "absl"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -57,8 +57,7 @@ def check_server(engine, grpc_port):
     """Checks that the packages that a server needs are installed.
 
     Args:
-        engine: str or `None`, a name in `kformer_options.serving.ENGINES`; `None` where a
-            configuration may name one.
+        engine: str, a name in `kformer_options.serving.ENGINES`.
         grpc_port: int or `None`. The port of gRPC; without one its packages are not needed.
 
     Raises:
@@ -67,7 +66,7 @@ def check_server(engine, grpc_port):
     check_extra("The server", "serve")
     if engine in ("torch", "ctranslate2"):
         check_extra(f"{named('engine')} {engine}", engine, (engine,))
-    elif engine is not None:
+    else:
         check_extra("A SavedModel", "tensorflow")
     if grpc_port is not None:
         check_extra(named("grpc_port"), "grpc")

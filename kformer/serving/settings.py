@@ -9,9 +9,8 @@ import re
 
 from kformer.documents.glossary import Glossary
 from kformer.serving.versions import version_folders
-from kformer.utils.files import read_bytes
+from kformer_options.configuration import read_values
 from kformer_options.field import check_values, documented
-from kformer_options.installed import check_extra
 from kformer_options.key_file import keys_in
 from kformer_options.model_folders import (
     MODEL_FILES,
@@ -24,7 +23,6 @@ from kformer_options.serving import SERVING, ServerOptions
 from kformer_options.wording import shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_MOST_CONFIG_BYTES = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,20 +206,7 @@ def read_config(path):
         ImportError: PyYAML is not installed.
         ValueError: it is not YAML, or a key or a value is wrong; the message names the key.
     """
-    check_extra("A configuration", "serve", ("yaml",))
-    import yaml
-
-    path = pathlib.Path(path)
-    content = read_bytes(path, _MOST_CONFIG_BYTES, remedy="is it a configuration?")
-    try:
-        # A few aliases of aliases stand for more values than a machine can hold.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content)):
-            raise ValueError("an alias such as *name is not read here, write its value out")
-        values = yaml.safe_load(content)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold names and values, such as port: 8501.")
+    path, values = pathlib.Path(path), read_values(path)
     try:
         _check_keys(values, {"models", *SERVING}, "")
         if "models" in values:

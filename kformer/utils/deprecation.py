@@ -21,15 +21,19 @@ def deprecated(instead, removal):
         ```
     """
 
-    def decorate(function):
-        name = function.__qualname__
+    def decorate(named):
+        name, is_class = named.__qualname__, isinstance(named, type)
+        function = named.__init__ if is_class else named
 
-        @functools.wraps(function, updated=())
+        @functools.wraps(function)
         def wrapper(*args, **kwargs):
             _warn(name, instead, removal)
             return function(*args, **kwargs)
 
-        return wrapper
+        if not is_class:
+            return wrapper
+        named.__init__ = wrapper  # Its instances and subclasses stay what they are.
+        return named
 
     return decorate
 

@@ -1,6 +1,7 @@
 """Settings: from a command line, from YAML, checked whole, with messages that name the key."""
 
 import codecs
+import os
 import shutil
 
 import pytest
@@ -255,3 +256,13 @@ def test_a_translation_memory_has_the_languages_of_its_name(tmp_path):
     name, glossary = named_glossary(f"words:en-de={path}")
     ((*_, entry),) = glossary.find("a house")
     assert (name, entry.target) == ("words:en-de", ("Haus",))
+
+
+def test_a_configuration_chooses_the_engine_and_its_backend(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    served = []
+    monkeypatch.setattr("kformer.serving.run.serve", lambda settings, report: served.append(settings))
+    run = FROZEN.parents[1] / "tests" / "frozen_run"
+    (tmp_path / "c.yaml").write_text(f"engine: torch\nmodels: {{en-zh: {run}}}\n")
+    assert main(["serve", "--config", str(tmp_path / "c.yaml")]) == 0
+    assert served[0].engine == "torch" and os.environ["KERAS_BACKEND"] == "torch"

@@ -13,6 +13,12 @@ def decode(text):
     return text.upper()
 
 
+@deprecated("Search", removal="2.0")
+class Beam:
+    def __init__(self, size=4):
+        self.size = size
+
+
 @renamed_arguments(removal="2.0", width="beam_size")
 def search(text, beam_size=4):
     return text, beam_size
@@ -23,6 +29,16 @@ def test_a_deprecated_function():
     with pytest.warns(FutureWarning, match=message) as warned:
         assert decode("a") == "A"
     assert warned[0].filename == __file__ and decode.__doc__ == "Decodes."
+
+
+def test_a_deprecated_class_is_still_a_class():
+    class Wide(Beam):
+        pass
+
+    for each in (Beam, Wide):
+        with pytest.warns(FutureWarning, match="Beam is deprecated .*: use Search.") as warned:
+            assert isinstance(each(size=2), Beam) and each().size == 4
+        assert warned[0].filename == __file__
 
 
 def test_a_renamed_argument(recwarn):
