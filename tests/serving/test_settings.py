@@ -261,7 +261,7 @@ def test_a_translation_memory_has_the_languages_of_its_name(tmp_path):
 def test_a_configuration_chooses_the_engine_and_its_backend(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     served = []
-    monkeypatch.setattr("kformer.serving.run.serve", lambda settings, report: served.append(settings))
+    monkeypatch.setattr("kformer.serving.run.serve", lambda one, report: served.append(one))
     run = FROZEN.parents[1] / "tests" / "frozen_run"
     (tmp_path / "c.yaml").write_text(f"engine: torch\nmodels: {{en-zh: {run}}}\n")
     assert main(["serve", "--config", str(tmp_path / "c.yaml")]) == 0

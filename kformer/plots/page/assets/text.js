@@ -142,7 +142,7 @@ const TEXTS = {
     hypotheses: "候选译文",
     hypothesesHint: "按长度惩罚后的得分排序，最优在前。得分是整句译文的对数概率，旁边是概率。与最优译文不同的部分带下划线。",
     score: "得分 {score}",
-    parted: "束搜索在何处分开",
+    parted: "集束搜索在何处分开",
     tree: "候选译文树",
     ends: "到此结束",
     rank: "候选 {rank}",
