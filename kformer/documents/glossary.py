@@ -168,7 +168,8 @@ class Glossary:
                 "serve, or by languages in Python."
             )
         terms, sentences = {}, {}
-        for pair in unit_pairs(path, types.SimpleNamespace(languages=languages)):
+        corpus = types.SimpleNamespace(languages=languages)
+        for pair in unit_pairs(path, corpus, keeps_placeholders=True):
             source, target = (" ".join((text or "").split()) for text in pair)
             words = tokens(source)
             if not (target and words):

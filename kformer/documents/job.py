@@ -91,6 +91,11 @@ class Job:
         self._masks, self._shown = {}, []
         self.request = self._request()
 
+    @property
+    def sentence(self):
+        """The slice with single spaces, as a glossary has sentences."""
+        return " ".join(self.flat.text[self.start : self.end].split())
+
     def _request(self):
         if not any(has_letters(self.flat.text[slice(*gap)]) for gap in self._gaps()):
             self.results = self._terms()
@@ -179,6 +184,31 @@ class Job:
         slices = self.flat.trimmed(slices)
         self.results = [Job(self.flat, *each, self.abilities, level) for each in slices]
         return [job for job in self.results if job.request is not None]
+
+    def take_known(self, target):
+        """Takes a translation that needs no model.
+
+        Args:
+            target: str or `None`.
+
+        Returns:
+            Whether there is one, with all that is kept.
+        """
+        if target is None:
+            return False
+        items, spans = collections.defaultdict(list), []
+        for item in self.items:
+            items[" ".join(self.flat.text[item.start : item.end].split())].append(item)
+        # The longest first: one may be in another.
+        patterns = map(word_pattern, sorted(items, key=len, reverse=True))
+        for match in re.finditer("|".join(patterns), target) if items else ():
+            if items[match[0]]:
+                spans.append((*match.span(), items[match[0]].pop(0)))
+        if any(items.values()):
+            return False
+        slices = (self.start, self.end, self.source, self.offsets)
+        self.results = [Chunk(*slices, target, spans)]
+        return True
 
     def _item_spans(self, target):
         """Returns the slices of a translation that the items have; `None` if one is missing."""

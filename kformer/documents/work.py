@@ -13,7 +13,7 @@ import re
 from kformer.documents.assembling import Assembly
 from kformer.documents.flattened import TERM, Flattened
 from kformer.documents.format import Edit, edited, moved_back
-from kformer.documents.job import Answer, Job, Request
+from kformer.documents.job import Job, Request
 
 # Segments that are translated together: it bounds the memory.
 _WINDOW = 256
@@ -229,7 +229,10 @@ class _Window:
         rows = [self._jobs(*pair) for pair in zip(flats, slices, strict=True)]
         pending = [job for jobs in rows for job in jobs if job.request is not None]
         while pending:
-            answers = yield from self._answers([job.request for job in pending])
+            # Sentences of the glossary need no model.
+            known = self._sentences
+            pending = [job for job in pending if not job.take_known(known.get(job.sentence))]
+            answers = (yield [job.request for job in pending]) if pending else ()
             pairs = zip(pending, answers, strict=True)
             pending = [new for job, answer in pairs for new in job.take(answer)]
         chunks = [[chunk for job in jobs for chunk in job.chunks()] for jobs in rows]
@@ -249,14 +252,6 @@ class _Window:
                 edits.append(edit)
                 self._count(jobs, assembly)
         return edits, refused
-
-    def _answers(self, requests):
-        """Returns the `Answer` to each request: sentences of the glossary need no model."""
-        known = [self._sentences.get(request.text) for request in requests]
-        pairs = zip(requests, known, strict=True)
-        unknown = [request for request, target in pairs if target is None]
-        answers = iter((yield unknown) if unknown else ())
-        return [next(answers) if target is None else Answer(target) for target in known]
 
     def _jobs(self, flat, slices):
         jobs = []

@@ -76,15 +76,19 @@ def test_a_file_that_is_none(tmp_path):
         Glossary.load(tmp_path / "latin.tsv")
 
 
-def test_a_translation_memory(tmp_path):
-    units = (("big house", "Haus"), ("Big house", "Gebäude"), ("A house  is big.", "Groß!"))
+def memory(path, *units):
     text = "".join(
         f"<tu><tuv xml:lang='en'><seg>{source}</seg></tuv><tuv xml:lang='de'><seg>{target}</seg>"
         "</tuv></tu>"
         for source, target in units
     )
-    path = tmp_path / "x.tmx"
     path.write_text(f"<tmx>{text}</tmx>", encoding="utf-8")
+    return path
+
+
+def test_a_translation_memory(tmp_path):
+    units = (("big house", "Haus"), ("Big house", "Gebäude"), ("A house  is big.", "Groß!"))
+    path = memory(tmp_path / "x.tmx", *units)
     with pytest.raises(ValueError, match="name two by --language-pair .* NAME:en-de=FILE"):
         Glossary.load(path)
     glossary = Glossary.load(path, ("en", "de"))
@@ -94,3 +98,23 @@ def test_a_translation_memory(tmp_path):
     translation = translate_document(fake, text, "html", glossary=glossary)
     assert translation.text == "<p>Groß! <b>Groß</b>! MY Haus.</p>"
     assert not any("is big" in each for each in fake.asked) and translation.report.sentences == 3
+
+
+def test_sentences_of_a_memory_with_what_is_kept(tmp_path):
+    units = (
+        ("Open the file %s now please.", "Bitte jetzt %s öffnen."),
+        ("Copy %s to %d%% of %s.", "%s auf %d%% von %s."),
+        ("See <ph>{0}</ph> for <ph>&lt;b&gt;</ph>more now.", "Mehr in <ph>{0}</ph>."),
+        ("Go to https://a.org/b now.", "Nichts davon hier."),
+    )
+    glossary = Glossary.load(memory(tmp_path / "x.tmx", *units), ("en", "de"))
+    fake = Fake(str.upper)
+    for source, target in (
+        ("Open the  file %s now please.", "Bitte jetzt %s öffnen."),
+        ("Copy %s to %d%% of %s.", "%s auf %d%% von %s."),
+        ("See {0} for more now.", "Mehr in {0}."),
+        # What lacks an address is no translation.
+        ("Go to https://a.org/b now.", "GO TO https://a.org/b NOW."),
+    ):
+        assert translate_document(fake, source, glossary=glossary).text == target
+    assert fake.asked == ["Go to X1 now."]

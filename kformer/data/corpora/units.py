@@ -2,6 +2,7 @@
 
 from xml.parsers import expat
 
+from kformer.text.protected import HIDDEN, protected
 from kformer.utils.compressed import open_binary
 from kformer.utils.languages import is_language
 
@@ -18,7 +19,7 @@ _LANGUAGES = {"source": ("source-language", "srcLang"), "target": ("target-langu
 _NOT_TRANSLATED = ("new", "needs-translation", "initial")
 
 
-def unit_pairs(path, corpus):
+def unit_pairs(path, corpus, keeps_placeholders=False):
     """Yields the pairs of a translation memory or an XLIFF file, one for each unit.
 
     Nothing of the file is held but what is being read. Declared entities are refused.
@@ -26,6 +27,8 @@ def unit_pairs(path, corpus):
     Args:
         path: path of the file, which may be compressed.
         corpus: `kformer.data.corpora.description.Corpus`.
+        keeps_placeholders: bool, default `False`. Whether a code `ph` around a placeholder such as
+            `{0}` counts as its text.
 
     Yields:
         Two texts, of which `None` is one that a unit does not have.
@@ -35,7 +38,7 @@ def unit_pairs(path, corpus):
     """
     parser = expat.ParserCreate()
     parser.buffer_text, parser.buffer_size = True, _BLOCK_BYTES
-    units = _Units(path, corpus.languages, parser)
+    units = _Units(path, corpus.languages, parser, keeps_placeholders)
     num_bytes = 0
     with open_binary(path) as file:
         try:
@@ -59,13 +62,14 @@ class _Units:
         path: path of the file.
         languages: two codes.
         parser: an expat parser.
+        keeps_placeholders: bool.
 
     Attributes:
         pairs: list of the pairs that are whole.
     """
 
-    def __init__(self, path, languages, parser):
-        self.pairs = []
+    def __init__(self, path, languages, parser, keeps_placeholders):
+        self.pairs, self._keeps_placeholders, self._code = [], keeps_placeholders, None
         self._path, self._languages, self._parser = path, languages, parser
         self._sides = {}  # The side of each language that the file names.
         self._unit, self._side, self._state = [None, None], None, None
@@ -107,10 +111,13 @@ class _Units:
                 self._side = None
         elif name in _CODES or name in _OTHERS:
             self._code_depth = self._depth
+            self._code = [] if name == "ph" and self._keeps_placeholders else None
 
     def _end(self, name):
         if self._depth == self._code_depth:
-            self._code_depth = None
+            self._code_depth, code, self._code = None, "".join(self._code or ()), None
+            if protected(code) == [(0, len(code), HIDDEN)]:
+                self._add(code)
         self._depth -= 1
         if self._code_depth is not None:
             return
@@ -127,6 +134,8 @@ class _Units:
             self._size += len(text)
             if self._size > _MOST:
                 raise self.too_long("a text")
+        elif self._code is not None:
+            self._code.append(text)
 
     def _side_of(self, tag):
         if tag not in self._sides:
