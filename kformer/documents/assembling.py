@@ -61,11 +61,16 @@ class Assembly:
         start, end = chunk.start, chunk.end
         low = bisect.bisect_left(self._positions, start)
         high = bisect.bisect_right(self._positions, end)
-        partners = {}
-        for position, index in self.flat.events[low:high]:
+        events, partners = self.flat.events[low:high], {}
+        for position, index in events:
             partner = getattr(self._pieces[index], "partner", None)
             if start < position < end or start < self._position.get(partner, start) < end:
                 partners[index] = partner
+        # What stands at an edge is within the outermost tag that belongs to the chunk there.
+        first, last = min(partners, default=0), max(partners, default=0)
+        for _, index in events:
+            if first < index < last:
+                partners[index] = getattr(self._pieces[index], "partner", None)
         roots, opened, is_clipped = [], [], False
 
         def add(*arguments):

@@ -12,6 +12,7 @@ from kformer.documents.html_tokens import ATTRIBUTE, Token, html_tokens, unescap
 from kformer.documents.plain_text import reads_on
 from kformer.documents.sentences import language_tag, two_letters
 from kformer.documents.words import has_letters
+from kformer.documents.xml_pieces import XML_ENCODING
 
 # Elements within a sentence. All others end it.
 _INLINE = frozenset(
@@ -48,7 +49,6 @@ _TABLE_PARTS = frozenset(("td", "th", "tr", *_GROUPS))
 _BARRIERS = _BLOCKS | {"td", "th", "caption", "button"}
 _NOT_TRANSLATED = re.compile(r"\bnotranslate\b")
 _CHARSET = re.compile(rb"<meta[^>]{1,300}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{2,40})", re.I)
-_XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{1,100}encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{2,40})")
 # Browsers take these labels for a larger encoding: Python's codec for a label that Python lacks, or
 # for that of the label.
 _WEB = {
@@ -80,7 +80,7 @@ class HTML(Format):
         return text.encode(encoding, _REFERENCES)
 
     def encoding(self, content):
-        match = _XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
+        match = XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
         if match is None:
             return None
         label = match[1].decode("ascii").lower().removeprefix("x-")

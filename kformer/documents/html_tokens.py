@@ -58,6 +58,7 @@ def html_tokens(text, is_xml=None):
 
     Args:
         text: str.
+        is_xml: bool, default `None`. Whether it is XML; `None` if its begin says so.
     """
     begin = position = num_foreign = 0
     if is_xml is None:
@@ -65,7 +66,7 @@ def html_tokens(text, is_xml=None):
     last, pattern = text.rfind(">"), _TAG
     while (start := text.find("<", position)) >= 0:
         if not _TAG_START.match(text, start):
-            stop = _end_of_other(text, start, last)
+            stop = _end_of_other(text, start, last, is_xml)
             tokens = [] if stop is None else [Token("other", start, stop)]
         elif start > last:
             break
@@ -109,7 +110,7 @@ def _of_tag(text, tag, last, slash_ends):
         yield Token("text", tag.end(), stop.start())
 
 
-def _end_of_other(text, start, last):
+def _end_of_other(text, start, last, is_xml):
     """Returns where a comment, declaration or instruction ends; `None` if it is none of these."""
     if text.startswith("<!--", start):
         match = _COMMENT.match(text, start)
@@ -119,6 +120,8 @@ def _end_of_other(text, start, last):
     ):
         return None
     sign = "]]>" if text.startswith("<![CDATA[", start) else ">"
+    if is_xml and text.startswith("<?", start):
+        sign = "?>"
     end = text.find(sign, start)
     return end + len(sign) if end >= 0 else len(text)
 

@@ -20,9 +20,11 @@ from kformer.documents.xml_pieces import (
     check_xml,
     escaped,
     holds,
+    keeps_pairs,
     local,
     runs,
     without_overlaps,
+    xml_encoding,
 )
 from kformer.utils.compressed import naming_archive
 from kformer_options.text_files import OFFICE
@@ -113,7 +115,7 @@ class Archive(Format):
             translated: dict, to which the index of each such paragraph is added, with its place.
         """
         levels, depth, count, opened = [[]], 0, 0, []
-        for token in html_tokens(text):
+        for token in html_tokens(text, is_xml=True):
             name, raw = local(token.name), text[token.start : token.end]
             is_end = token.kind == "end"
             count += not is_end and name in self.paragraphs and not depth
@@ -149,7 +151,7 @@ class Archive(Format):
 
     def segments(self, text):
         paragraph, places = None, iter(self._places)
-        for token in html_tokens(text):
+        for token in html_tokens(text, is_xml=True):
             is_paragraph = local(token.name) in self.paragraphs
             if is_paragraph and holds(token):
                 paragraph = []
@@ -189,14 +191,17 @@ class Archive(Format):
 
 
 class Word(Archive):
-    """DOCX files: text, tables, headers, footers and notes.
+    """DOCX files: text, tables, headers, footers, notes and diagrams.
 
     Comments and what was deleted stay. What was inserted stays marked as such.
     """
 
     name = "docx"
     endings = OFFICE[name]
-    members = r"word/(?:document|header|footer|footnotes|endnotes|styles)\d*\.xml"
+    members = (
+        r"word/(?:document|header|footer|footnotes|endnotes|styles|diagrams/(?:data|drawing))\d*"
+        r"\.xml"
+    )
     properties = "lang"
     languages = ("val", "eastasia", "bidi")
 
@@ -237,6 +242,9 @@ class OpenDocument(Archive):
         if pieces:
             return Segment(slices[first][0], slices[first + len(pieces) - 1][1], pieces)
 
+    def is_sound(self, source, target):
+        return keeps_pairs(target)
+
     def _changes(self, script, tag):
         language, *others = tag.split("-")
         country = next((each for each in others if len(each) == 2), "none")
@@ -269,14 +277,19 @@ def _check(members):
         warnings.warn(f"{_DOCUMENT} has macros, which stay as they are.", stacklevel=5)
 
 
+def _encoding(content):
+    is_utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return "utf-16" if is_utf_16 else xml_encoding(content) or "utf-8"
+
+
 def _decoded(archive, name):
     content = archive.read(name)
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    encoding = _encoding(content)
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError:
         raise ValueError(
-            f"{name} of the document is not UTF-8: save it again, without a password."
+            f"{name} of the document is not {encoding.upper()}: save it again, without a password."
         ) from None
     check_xml(text, f"{name} of the document")
     return text
@@ -291,11 +304,11 @@ def _packed(content, texts, stored):
     """Returns the bytes of an archive with some members replaced."""
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(file, "w") as target:
+        target.comment = source.comment
         for member in source.infolist():
             content = source.read(member)
             if member.filename in texts:
                 text = _restored(texts[member.filename], stored)
-                is_utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
-                content = text.encode("utf-16" if is_utf_16 else "utf-8")
+                content = text.encode(_encoding(content), "xmlcharrefreplace")
             target.writestr(member, content)
     return file.getvalue()

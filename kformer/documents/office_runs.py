@@ -12,7 +12,14 @@ from kformer.documents.format import BOUNDARY, Segment
 from kformer.documents.html_pages import pieces_of
 from kformer.documents.html_tokens import Token
 from kformer.documents.words import split
-from kformer.documents.xml_pieces import elements, local, mark_of_pair, values, without_overlaps
+from kformer.documents.xml_pieces import (
+    elements,
+    escaped,
+    local,
+    mark_of_pair,
+    values,
+    without_overlaps,
+)
 
 _CONTAINERS = frozenset("hyperlink ins moveto smarttag customxml sdt dir bdo".split())
 _KEPT = frozenset("fld fldsimple omath omathpara".split())
@@ -89,7 +96,7 @@ def run_segment(text, tokens):
         return None
     last = slices[first + len(pieces) - 1]
     first = slices[first]
-    if first is last:  # Text in one run, as in most paragraphs.
+    if first is last and text.startswith(first.text, first.token.end):  # As in most.
         return Segment(first.token.end, first.token.end + len(first.text), pieces)
 
     def written(target):
@@ -157,7 +164,7 @@ def _of_run(text, token, inner, end):
     last = len(children) - 1
     for number, (child, within, stop) in enumerate(children):
         raw, name = text[child.start : stop], local(child.name)
-        is_text = name == "t" and within
+        is_text = name == "t" and within and all(each.kind in ("text", "other") for each in within)
         yield _Slice(
             properties + raw + closing,
             "text" if is_text else _KINDS.get(name, "mark"),
@@ -167,41 +174,60 @@ def _of_run(text, token, inner, end):
             properties,
             closing if number else "",
             properties if number < last else "",
-            text[child.end : within[-1].end] if is_text else "",
+            "".join(_text(text[each.start : each.end]) for each in within) if is_text else "",
         )
     if not children:
         yield _Slice(text[token.start : end], "mark", token.start, end)
+
+
+def _text(raw):
+    """Returns what a token within text has of it."""
+    if raw.startswith("<![CDATA["):
+        return escaped(raw[9:-3])
+    return "" if raw.startswith("<") else raw
 
 
 def _without_fields(slices):
     """Returns a list of slices in which a field is one that is kept, or a pair of tags around its
     text if it is a link.
     """
-    merged, opened = [], []
-    for each in slices:
+    slices = list(slices)
+    # For the index of the begin of a field where it is separated and ends, if all elements that
+    # begin in its parts end there.
+    fields, opened, balances = {}, [], [0]
+    for index, each in enumerate(slices):
+        side = each.kind.kind if isinstance(each.kind, Token) else None
+        balances.append(balances[-1] + (side == "start") - (side == "end"))
         is_field = each.token is not None and local(each.token.name) == "fldchar"
         kind = values(each.token).get("fldchartype") if is_field else None
-        merged.append(each)
         if kind == "begin":
-            opened.append([len(merged) - 1, None])
+            opened.append([index, None])
         elif kind == "separate" and opened:
-            opened[-1][1] = len(merged)
+            opened[-1][1] = index + 1
         elif kind == "end" and opened:
             begin, middle = opened.pop()
-            code = merged[begin:middle]
-            if not _is_balanced(merged[begin:]) or not _is_balanced(code):
-                continue
-            # The other parts of the code have no text.
-            instruction = _TAG.sub("", "".join(part.raw for part in code))
-            if middle is not None and _LINK.match(instruction):
-                tags = (
-                    Token(side, code[0].start, each.end, f"field {begin}")
-                    for side in ("start", "end")
-                )
-                pair = [_joined(*part) for part in zip((code, merged[-1:]), tags, strict=True)]
-                merged[begin:] = [pair[0], *merged[middle:-1], pair[1]]
-            else:
-                merged[begin:] = [_joined(merged[begin:], "kept")]
+            if balances[begin] == balances[middle or begin] == balances[index + 1]:
+                fields[begin] = middle, index + 1
+    merged, tags, index = [], {}, 0
+    while index < len(slices):
+        middle, end = fields.get(index, (None, None))
+        if end is None:
+            each = slices[index]
+            merged.append(_joined([each], tags[index]) if index in tags else each)
+            index += 1
+            continue
+        # The other parts of the code have no text.
+        instruction = "".join(part.raw for part in slices[index:middle]) if middle else ""
+        if _LINK.match(_TAG.sub("", instruction)):
+            first, last = (
+                Token(side, slices[index].start, slices[end - 1].end, f"field {index}")
+                for side in ("start", "end")
+            )
+            merged.append(_joined(slices[index:middle], first))
+            tags[end - 1], index = last, middle
+        else:
+            merged.append(_joined(slices[index:end], "kept"))
+            index = end
     return merged
 
 
@@ -209,12 +235,6 @@ def _joined(slices, kind):
     first, last = slices[0], slices[-1]
     raw = "".join(each.raw for each in slices)
     return _Slice(raw, kind, first.start, last.end, before=first.before, after=last.after)
-
-
-def _is_balanced(slices):
-    """Returns whether elements that begin in slices end there."""
-    sides = [each.kind.kind for each in slices if isinstance(each.kind, Token)]
-    return sides.count("start") == sides.count("end")
 
 
 def _tagged(slices, base):

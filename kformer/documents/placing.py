@@ -125,7 +125,12 @@ def word_ranges(source_words, target_words, phrases=()):
         near = [first for first in near if lower_target[first : first + len(words)] == words]
         if near:
             first = min(near, key=lambda first: abs(first - expected))
-            ranges[start:end] = [(first, first + len(words))] * (end - start)
+            whole = first, first + len(words)
+            # The last word has all of the phrase; the others tell where a mark within it stands.
+            for i in range(start, end - 1):
+                ranges[i] = max(first, ranges[i][0]), min(whole[1], ranges[i][1])
+                ranges[i] = ranges[i] if ranges[i][0] < ranges[i][1] else whole
+            ranges[end - 1] = whole
     return ranges
 
 

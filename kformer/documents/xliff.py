@@ -1,6 +1,7 @@
 """XLIFF 1.2 and 2: targets are written from their sources, all else stays."""
 
 import html
+import re
 
 from kformer.documents.format import BOUNDARY, Edit, Mark, Segment
 from kformer.documents.html_pages import HTML, pieces_of
@@ -12,10 +13,12 @@ from kformer.documents.xml_pieces import (
     elements,
     escaped,
     holds,
+    keeps_pairs,
     local,
     runs,
     values,
     without_overlaps,
+    xml_encoding,
 )
 
 _NAMES = Names(pairs=frozenset(("g", "pc", "mrk")), words=frozenset(("x", "ph")))
@@ -24,6 +27,12 @@ _OTHERS = frozenset(("alt-trans", "matches", "bin-unit"))
 _UNITS = frozenset(("trans-unit", "segment"))
 # A target in one of these states is written again.
 _STATES = frozenset(("new", "needs-translation", "initial"))
+# The end of a line, where white space is preserved; and as a reference, everywhere.
+_REFERENCE = r"&#(?:10|13|[xX]0*[aAdD]);"
+_LINES = (
+    re.compile(rf"[ \t]*(?:\r\n?|\n|(?:{_REFERENCE})+)[ \t]*"),
+    re.compile(f"(?:{_REFERENCE})+"),
+)
 _LANGUAGES = {"file": "target-language", "xliff": "trgLang"}
 _NEW = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 
@@ -38,31 +47,39 @@ class XLIFF(HTML):
     endings = (".xlf", ".xliff")
     escapes = (escaped,)
 
+    def encoding(self, content):
+        return xml_encoding(content)
+
+    def is_sound(self, source, target):
+        return keeps_pairs(target)
+
     def segments(self, text):
         check_xml(text, "The document")
-        # For each open element, whether its text is translated.
-        opened, unit, tokens = [True], None, []
-        for token in html_tokens(text):
+        # For each open element, whether its text is translated, and whether its white space counts.
+        opened, unit, tokens = [(True, None)], None, []
+        for token in html_tokens(text, is_xml=True):
             name = local(token.name)
             if unit is not None:
                 tokens.append(token)
             if holds(token):
                 value = token.attributes.get("translate")
-                is_translated = opened[-1] if value not in ("yes", "no") else value == "yes"
-                opened.append(is_translated and name not in _OTHERS)
-                if name in _UNITS and opened[-1]:
+                is_translated, space = opened[-1]
+                is_translated = is_translated if value not in ("yes", "no") else value == "yes"
+                space = token.attributes.get("xml:space", space)
+                opened.append((is_translated and name not in _OTHERS, space))
+                if name in _UNITS and opened[-1][0]:
                     unit, tokens = token, []
             elif token.kind == "end":
-                opened.pop()
+                _, space = opened.pop()
                 if unit is not None and name in _UNITS:
-                    segment = _segment(text, unit, tokens[:-1])
+                    segment = _segment(text, unit, tokens[:-1], space)
                     unit = None
                     if segment is not None:
                         yield segment
 
     def language_edits(self, text, source, target):
         """The language of targets, where the document does not say it."""
-        for token in html_tokens(text):
+        for token in html_tokens(text, is_xml=True):
             name, attributes = local(token.name), values(token)
             attribute = _LANGUAGES.get(name)
             is_second = attributes.get("version", "1").startswith("2")
@@ -77,8 +94,15 @@ class XLIFF(HTML):
                 return
 
 
-def _segment(text, unit, tokens):
-    """Returns the `Segment` of a unit, which writes its target; `None` if it stays."""
+def _segment(text, unit, tokens, space):
+    """Returns the `Segment` of a unit, which writes its target; `None` if it stays.
+
+    Args:
+        text: str.
+        unit: `Token`.
+        tokens: list of `Token`. Its content.
+        space: str or `None`. The value of `xml:space` that holds in it.
+    """
     children = {}
     for token, inner, end in elements(tokens):
         children.setdefault(local(token.name), (token, inner, end))
@@ -94,7 +118,8 @@ def _segment(text, unit, tokens):
     )
     if has_text and state not in _STATES:
         return None
-    slices = list(runs(text, inner, _NAMES))
+    pattern = _LINES[source.attributes.get("xml:space", space) != "preserve"]
+    slices = list(_lines(text, runs(text, inner, _NAMES), pattern))
     kinds = without_overlaps([kind for *_, kind in slices])
     first, pieces = pieces_of([text[start:last] for start, last, _ in slices], kinds)
     if not pieces:
@@ -120,6 +145,21 @@ def _segment(text, unit, tokens):
     tail = text[slices[first + len(pieces) - 1][1] : inner[-1].end] + f"</{prefix}target>"
     pieces = [Mark(lead, BOUNDARY), *pieces, Mark(tail, BOUNDARY)]
     return Segment(begin, stop, pieces)
+
+
+def _lines(text, slices, pattern):
+    """Yields slices with their kinds, and the ends of lines in text as slices of their own."""
+    for start, end, kind in slices:
+        if kind != "text" or text.startswith("<![CDATA[", start):
+            yield start, end, kind
+            continue
+        for match in pattern.finditer(text, start, end):
+            if match.start() > start:
+                yield start, match.start(), "text"
+            start = match.end()
+            yield *match.span(), "line"
+        if start < end:
+            yield start, end, "text"
 
 
 def _with(tag, attributes):

@@ -1,5 +1,8 @@
 """What documents in XML have in common: elements, inline codes and pairs of marks."""
 
+import codecs
+import collections
+import contextlib
 import functools
 import html
 import re
@@ -7,7 +10,7 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from kformer.documents.format import BOUNDARY
-from kformer.documents.html_tokens import Token
+from kformer.documents.html_tokens import Token, html_tokens
 
 _MOST_DEPTH = 300
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -15,6 +18,7 @@ _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _PAIRS = {"bpt": "ept", "bx": "ex", "sc": "ec", "sm": "em"}
 _FIRSTS = {second: first for first, second in _PAIRS.items()}
 _PAIR = re.compile(r"(.+?)-?(start|end)")
+XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{1,100}encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{2,40})")
 _REFERENCES = ("startref", "rid", "id", "name", "change-id")
 
 
@@ -37,6 +41,39 @@ class Names(NamedTuple):
 def escaped(text):
     """Returns a text as XML has it, without signs that XML does not allow."""
     return html.escape(_ILLEGAL.sub("", text), quote=False)
+
+
+def xml_encoding(content):
+    """Returns the name of the codec for what XML says of its encoding; `None` if it says nothing
+    or nothing that is known.
+
+    Args:
+        content: bytes.
+    """
+    if match := XML_ENCODING.match(content[:200]):
+        with contextlib.suppress(LookupError):
+            return codecs.lookup(match[1].decode("ascii")).name
+    return None
+
+
+def keeps_pairs(text):
+    """Returns whether of two marks of a pair in a translation the first comes before the second.
+
+    Args:
+        text: str.
+    """
+    marks = [mark_of_pair(token) for token in html_tokens(text, True) if token.kind == "start"]
+    pending = collections.Counter(mark.name for mark in marks if mark and mark.kind == "start")
+    opened = collections.Counter()
+    for mark in filter(None, marks):
+        if mark.kind == "start":
+            opened[mark.name] += 1
+            pending[mark.name] -= 1
+        elif opened[mark.name]:
+            opened[mark.name] -= 1
+        elif pending[mark.name]:
+            return False
+    return True
 
 
 def check_xml(text, name):

@@ -1,7 +1,9 @@
 """DOCX, PPTX and ODT: only text changes, and runs, fields, notes and nested paragraphs stay."""
 
+import html
 import io
 import re
+import time
 import xml.etree.ElementTree as ET
 import zipfile
 
@@ -127,6 +129,34 @@ def test_paragraphs_within_paragraphs():
     assert translated("docx", body) == upper.replace("after", "AFTER")
 
 
+@pytest.mark.parametrize("rest", ["", run("b", BOLD)])
+def test_text_of_several_pieces(rest):
+    for text, expected in (
+        ("one<!-- c --> two", "ONE TWO"),
+        ("one<!-- one -->", "ONE"),
+        ("<!-- > one</w:t> -->one", "ONE"),
+        ("one <![CDATA[< two]]> &amp; 3", "ONE &lt; TWO &amp; 3"),
+        ("<?pi one?>one", "ONE"),
+    ):
+        found = translated("docx", f"<w:p>{run(text)}{rest}</w:p>")
+        assert [text for _, text in shown(found)][:1] == [html.unescape(expected)]
+
+
+def test_fields_in_fields_take_linear_time():
+    def field(inner):
+        return FIELD.format('HYPERLINK "x"', inner)
+
+    assert (
+        translated("docx", f"<w:p>{field(field(run('one')) + run(' two'))}</w:p>").count("ONE") == 1
+    )
+    count, side = 4000, '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+    for begin in (side.format("begin"), side.format("begin") + side.format("separate")):
+        body = f"<w:p>{begin * count}{run('one')}{side.format('end') * count}{run('two')}</w:p>"
+        start = time.process_time()
+        assert translated("docx", body) == body.replace("two", "TWO")
+        assert time.process_time() - start < 2
+
+
 def test_runs_that_look_equal_are_one_text():
     language = '<w:rPr><w:lang w:val="de"/></w:rPr>'
     body = f"<w:p>{run('hou')}<w:proofErr/>{run('ses', language)}{run(' are', '<w:rPr/>')}</w:p>"
@@ -191,6 +221,29 @@ def test_members_without_text_stay():
     assert after["word/header1.xml"].decode() == page.replace("at top", "AT TOP")
     assert all(after[name] == members(source)[name] for name in others)
     assert found.report.segments == 2
+
+
+def test_what_a_member_says_of_its_encoding():
+    for encoding in ("us-ascii", "iso-8859-1"):
+        page = (
+            f'<?xml version="1.0" encoding="{encoding}"?><x xmlns:text="t"><text:p>Zoé</text:p></x>'
+        )
+        page = page.replace("é", "e") if encoding == "us-ascii" else page
+        source = archive("odt", "", {"styles.xml": page.encode(encoding)})
+        found = translate_document(Fake(lambda text: "水é"), source, "odt").text
+        page = ET.fromstring(members(found)["styles.xml"])
+        assert page[0].text == "水é"
+
+
+def test_diagrams_and_the_comment_of_an_archive():
+    page = '<y xmlns:a="a"><a:p><a:r><a:t>{}</a:t></a:r></a:p></y>'
+    source = archive("docx", "", {"word/diagrams/data1.xml": page.format("one")})
+    file = io.BytesIO(source)
+    with zipfile.ZipFile(file, "a") as out:
+        out.comment = b"a comment"
+    found = translate_document(Fake(str.upper), file.getvalue(), "docx").text
+    assert members(found)["word/diagrams/data1.xml"].decode() == page.format("ONE")
+    assert zipfile.ZipFile(io.BytesIO(found)).comment == b"a comment"
 
 
 def test_what_is_said_of_macros_and_signatures():

@@ -131,6 +131,44 @@ def test_sentences_that_another_tool_has_found():
     assert [mark.text for mark in target] == ["One. Two", "three"]
 
 
+def target_of(source, function=str.upper, attributes=""):
+    text = translated(document("1.2", unit("1.2", 0, source, attributes=attributes)), function)
+    ET.fromstring(text)
+    return re.search(r"<target [^>]*>(.*)</target>", text, re.S)[1]
+
+
+def test_characters_that_the_encoding_lacks_are_references():
+    text = document("1.2", unit("1.2", 0, "a")).replace("?>", ' encoding="us-ascii"?>')
+    found = translate_document(Fake(lambda text: "水é"), text.encode(), "xliff").text
+    assert b">&#27700;&#233;</target>" in found
+    assert [target.text for _, target in sides(found)] == ["水é"]
+
+
+def test_lines_where_white_space_is_preserved():
+    lines = "Line one\n  and more\r\n\nline two"
+    preserve = ' xml:space="preserve"'
+    for function in (str.upper, reverse):
+        found = target_of(lines, function, preserve).replace("\r", "")
+        assert re.findall(r"\s*\n\s*", found) == ["\n  ", "\n\n"]
+    assert target_of("one <x id='1'/>\ntwo", attributes=preserve) == "ONE <x id='1'/>\nTWO"
+    assert target_of("One.&#10;Two&#xA;three") == "ONE.&#10;TWO&#xA;THREE"
+    assert target_of("one\ntwo") == "ONE TWO"
+
+
+@pytest.mark.parametrize("function", [str.upper, reverse, scrambled])
+def test_codes_beside_each_other(function):
+    found = target_of('<g id="1"><g id="2"/>word</g> and <g id="3">more<g id="4"/></g>', function)
+    assert re.search(r'<g id="1">(?:(?!</g>).)*<g id="2"/>', found)
+    assert re.search(r'<g id="3">(?:(?!</g>).)*<g id="4"/></g>', found)
+    assert "<?pi x > y?>" in target_of("one <?pi x > y?> two", function)
+    pairs = 'one <bpt id="1"/>two <bpt id="2"/>three <ept id="1"/>four<ept id="2"/> five'
+    found = target_of(pairs, function)
+    assert all(found.index(f'<bpt id="{i}"') < found.index(f'<ept id="{i}"') for i in (1, 2))
+    assert function is not str.upper or found == re.sub(
+        "[a-z]+ ?(?=<)|five", lambda match: match[0].upper(), pairs
+    )
+
+
 def test_the_language_of_targets():
     for version, name in (("1.2", "target-language"), ("2.0", "trgLang")):
         text = document(version, unit(version, 0, "a"))
