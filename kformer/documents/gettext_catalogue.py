@@ -97,6 +97,8 @@ class _Entry(Messages):
         pieces = self.pieces(self.message)
         if not is_translatable(pieces):
             return None
+        if not pieces:
+            return Segment(start, end, pieces, self)
         begin = f'"{self._between}' if "\n" in self.message.rstrip("\n") else '"'
         last = pieces[-1]
         if isinstance(last, Mark) and last.raw.endswith("\\n" + self._between):

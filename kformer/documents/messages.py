@@ -9,15 +9,21 @@ from kformer.text.protected import PLACEHOLDERS
 
 _TAG = re.compile(r"<(/?)([A-Za-z0-9][A-Za-z0-9:-]*)(?:\s[^<>]*?)?(/?)>")
 _VOID = ("br", "img", "hr", "wbr", "input")
-_OPENS_BRANCHES = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,")
+_OPENS_BRANCHES = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal|choice)\s*,")
 _SELECTOR = re.compile(r"\s*(?:offset:\s*\d+\s*)?(?:=\d+|[\w-]+)\s*\{|\s*\}")
+# The number at which a branch of `java.text.ChoiceFormat` begins.
+_LIMIT = re.compile(r"\s*[^\s#<≤|{}']{1,20}\s*[#<≤]")
 # In the text of a branch: quoted signs, an argument, the end of the branch, and its number.
-_IN_BRANCH = re.compile(rf"'[{{}}#](?:[^']|'')*'?|{_OPENS_BRANCHES.pattern}|\{{[^{{}}]*\}}|[{{}}#]")
-_LINE_ENDS = re.compile(r"\s*\n\s*")
+_IN_BRANCH = re.compile(
+    rf"'[{{}}#](?:[^']|'')*'?|{_OPENS_BRANCHES.pattern}|\{{[^{{}}]*\}}|[{{}}#|]"
+)
+_LINE_ENDS = re.compile(r"(?<!\s)\s*\n\s*")
 # An apostrophe before a brace takes its meaning away.
 _QUOTED_BRACE = re.compile(r"(?<!')'[{}]")
+_APOSTROPHE = re.compile(r"(?<![{}])'(?![{}])")
 _NEVER = re.compile(r"(?!)")
 _TEXT, _KEPT, _SYNTAX = "text", "kept", "syntax"
+_COUNTED = ("plural", "selectordinal")
 # Placeholders that stand for the next argument each, so that their order counts.
 _UNNUMBERED = re.compile(r"%(?!\d+\$|[\d(<{nL%])")
 
@@ -36,7 +42,7 @@ class Messages(Format):
     def __init__(self, flags=(), doubles=False):
         self._placeholders = next((PLACEHOLDERS[f] for f in flags if f in PLACEHOLDERS), None)
         self.flags, self.doubles = flags, doubles
-        self.escapes = (self.written, lambda text: self.written(text.replace("'", "’")))
+        self.escapes = (self.written, lambda text: self.written(_APOSTROPHE.sub("’", text)))
 
     def escaped(self, text):
         """Returns a text as the format writes it."""
@@ -60,16 +66,16 @@ class Messages(Format):
 
     def is_alike(self, source, target):
         """Returns whether two messages are the same but for their text."""
-        is_quoted = _QUOTED_BRACE.search(target) and not _QUOTED_BRACE.search(source)
-        return not is_quoted and self._signature(source) == self._signature(target)
+        num_quoted, most = (len(_QUOTED_BRACE.findall(text)) for text in (target, source))
+        return num_quoted <= most and self._signature(source) == self._signature(target)
 
     def segment(self, start, end, message):
         """Returns the `Segment` of a value; `None` if it has nothing to translate."""
         pieces = self.pieces(message)
-        return Segment(start, end, pieces, self) if is_translatable(pieces) else None
+        return Segment(start, end, pieces, self) if message and is_translatable(pieces) else None
 
     def pieces(self, message):
-        """Returns the pieces of a message."""
+        """Returns the pieces of a message, none if its branches cannot be read."""
         slices = branches(message)
         if slices is None:
             return list(self._lines(message))
@@ -130,18 +136,23 @@ class Messages(Format):
         kept = self.placeholders(message)
         unnumbered = [part for part in kept if _UNNUMBERED.match(part)]
         tags = sorted(match[0] for match in _TAG.finditer(message))
-        counts = [message.count(sign) for sign in "\n{}"]
+        signs = "\n{}#<≤'" if any("choice" in part for part in syntax) else "\n{}"
+        counts = [message.count(sign) for sign in signs]
         return syntax, sorted(outside), sorted(kept), unnumbered, tags, counts
 
 
 def is_translatable(pieces):
-    """Returns whether there is text to translate among pieces."""
-    return any(isinstance(piece, Text) and has_letters(piece.text) for piece in pieces)
+    """Returns whether there is text to translate among pieces; none are a message that could not
+    be read.
+    """
+    texts = (piece.text for piece in pieces if isinstance(piece, Text))
+    return not pieces or any(map(has_letters, texts))
 
 
 def branches(message):
-    """Returns the slices of a message of ICU: text, arguments, and the syntax of its branches, as
-    tuples of start, end and kind; `None` if it has no branches, or if a brace is alone.
+    """Returns the slices of a message of ICU or `java.text.MessageFormat`: text, arguments, and the
+    syntax of its branches, as tuples of start, end and kind; `None` if it has no branches, and none
+    if they cannot be read.
     """
     if not _OPENS_BRANCHES.search(message):
         return None
@@ -158,9 +169,10 @@ def branches(message):
 
     while True:
         if stack and stack[-1] is not None:
-            match = _SELECTOR.match(message, position)
+            pattern = _LIMIT if stack[-1] == "choice" else _SELECTOR
+            match = pattern.match(message, position)
             if not match:
-                return None
+                return []
             if match[0].endswith("}"):
                 stack.pop()
             else:
@@ -170,19 +182,21 @@ def branches(message):
         match = _IN_BRANCH.search(message, position)
         if not match:
             add(len(message), _TEXT)
-            return None if stack else slices
-        sign, is_number = match[0], len(stack) > 1 and stack[-2] != "select"
-        if sign != "#" or is_number:
-            add(match.start(), _TEXT)
+            return [] if stack else slices
+        sign, argument = match[0], stack[-2] if stack else None
+        is_choice = argument == "choice"
+        if sign == "#" and argument not in _COUNTED or sign == "|" and not is_choice:
+            add(match.end(), _TEXT)
+            continue
+        add(match.start(), _TEXT)
         if match[1]:
             stack.append(match[1])
             add(match.end(), _SYNTAX)
         elif sign == "{" or (sign == "}" and not stack):
-            return None
-        elif sign == "}":
-            stack.pop()
+            return []
+        elif sign in "}|":
+            # The last branch of a choice ends with its argument.
+            del stack[-2 if is_choice and sign == "}" else -1 :]
             add(match.end(), _SYNTAX)
-        elif sign != "#" or is_number:
-            add(match.end(), _KEPT)
         else:
-            add(match.end(), _TEXT)
+            add(match.end(), _KEPT)

@@ -1,6 +1,7 @@
 """Texts of applications: JSON and ARB, Java's properties, strings of Apple and of Android."""
 
 import codecs
+import itertools
 import json
 import re
 
@@ -9,6 +10,7 @@ from kformer.documents.html_tokens import html_tokens, unescaped
 from kformer.documents.messages import Messages, branches, is_translatable
 from kformer.documents.sentences import language_tag
 from kformer.documents.words import split
+from kformer.text.protected import PLACEHOLDERS
 
 _JSON = re.compile(r'"((?:[^"\\]|\\.)*+)"|[{}\[\]:,]', re.S)
 _UNICODE = "kformer.unicode_escapes"
@@ -68,19 +70,29 @@ def _json_values(text):
             yield *match.span(1), json.loads(sign, strict=False), keys
 
 
+_GOES_ON = r"\\(?:\r\n?|\n)[ \t\f]*"
+_BLANK = rf"(?:[ \t\f]|{_GOES_ON})*+"
 _PROPERTY = re.compile(
-    r"^[ \t\f]*(?:[#!][^\r\n]*|(?:\\(?:\r\n|.)|[^\\\s=:])++[ \t\f]*(?:[=:][ \t\f]*)?"
+    rf"^[ \t\f]*(?:[#!][^\r\n]*|(?:{_GOES_ON}|\\.|[^\\\s=:])++{_BLANK}(?:[=:]{_BLANK})?"
     r"(?P<value>(?:\\(?:\r\n|.|\Z)|[^\\\r\n])*+))",
     re.M | re.S,
 )
-# The end of a line that goes on, with the ends of lines of the text and the spaces before it.
-_GOES_ON = re.compile(r"(?P<ends>(?:\\n)*)(?P<space>[ \t]*)\\(?:\r\n|\r|\n)[ \t\f]*")
+# The end of a line that goes on, with the ends of lines of the text and the spaces at its sides.
+_LINE = re.compile(
+    r"(?:(?<!\\)(?<!\\n)(?P<ends>(?:\\n)++))?"
+    rf"(?<![ \t])(?P<space>[ \t]*+){_GOES_ON}(?P<indent>(?:\\(?:[ t]|u+0020))*)"
+)
 _ESCAPE = re.compile(r"\\(?:(?:\r\n|\r|\n)[ \t\f]*|u+([0-9A-Fa-f]{4})|(.))", re.S)
 _SIGNS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _PROPERTY_ESCAPES = str.maketrans({"\\": "\\\\", **{v: f"\\{k}" for k, v in _SIGNS.items()}})
 # The white space at the begin of a value.
-_LEADING = re.compile(r"(?:\\[ tnrf])*")
+_LEADING = re.compile(r"(?:\\(?:[ tnrf]|u+0020))*")
 _SLOT = re.compile(r"\{\s*\d")
+
+
+def _joined(text):
+    """Returns a text whose escapes were the two halves of a character, with the character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Properties(Messages):
@@ -99,24 +111,25 @@ class Properties(Messages):
             is_slotted = _SLOT.search(message)
             format = _MESSAGES[bool(is_slotted) and "'" not in message.replace("''", "")]
             # Branches are read as one: their line goes on no more.
-            pieces = [] if branches(message) is None else format.pieces(message)
-            for piece in () if pieces else split(_GOES_ON, raw):
+            has_branches = branches(message) is not None
+            pieces = format.pieces(message) if has_branches else []
+            for piece in () if has_branches else split(_LINE, raw):
                 if isinstance(piece, str):
                     pieces += format.pieces(self.unescaped(piece))
                 else:
-                    kind = BOUNDARY if piece["ends"] else BREAK if piece["space"] else INLINE
+                    has_space = piece["space"] or piece["indent"]
+                    kind = BOUNDARY if piece["ends"] else BREAK if has_space else INLINE
                     pieces.append(Mark(piece[0], kind))
-            if is_translatable(pieces):
+            if raw and is_translatable(pieces):
                 yield Segment(start, end, pieces, format)
 
     def escaped(self, text):
         return text.translate(_PROPERTY_ESCAPES)
 
     def unescaped(self, raw):
-        text = _ESCAPE.sub(
-            lambda m: chr(int(m[1], 16)) if m[1] else _SIGNS.get(m[2], m[2] or ""), raw
+        return _joined(
+            _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _SIGNS.get(m[2], m[2] or ""), raw)
         )
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def encoding(self, content):
         # Java reads UTF-8 since version 9, and ISO 8859-1 before; both have ASCII.
@@ -141,8 +154,8 @@ def _unicode_escapes(error):
 codecs.register_error(_UNICODE, _unicode_escapes)
 
 _STRING = re.compile(
-    r'/\*.*?\*/|//[^\r\n]*|(?:"(?:[^"\\]|\\.)*+"|[\w.-]+)\s*=\s*"(?P<value>(?:[^"\\]|\\.)*+)"\s*;'
-    r'|"(?:[^"\\]|\\.)*+"',
+    r'/\*.*?(?:\*/|\Z)|//[^\r\n]*|(?:"(?:[^"\\]|\\.)*+"|(?<![\w.-])[\w.-]++)\s*=\s*'
+    r'"(?P<value>(?:[^"\\]|\\.)*+)"\s*;|"(?:[^"\\]|\\.)*+',
     re.S,
 )
 _STRING_ESCAPE = re.compile(r"\\(?:[Uu]([0-9A-Fa-f]{4})|([0-7]{1,3})|(.))", re.S)
@@ -172,18 +185,32 @@ class Strings(Messages):
                 return _SIGNS.get(match[3], match[3])
             return chr(int(match[1], 16) if match[1] else int(match[2], 8))
 
-        return _STRING_ESCAPE.sub(sign, raw)
+        return _joined(_STRING_ESCAPE.sub(sign, raw))
 
 
 _ARRAYS = ("string-array", "plurals")
-_NEW_LINES = re.compile(r"(?:\s*\\n\s*)+")
+# Lines and tabs that are written, or the white space of a wrapped text.
+_LINES = re.compile(
+    r"(?<!\s)\s*+(?<!\\)(?:\\\\)*+(?P<ends>(?:\\[nt]\s*+)+)"
+    r"|(?<!\s)(?:\s*(?:[\n\r]|&#(?:10|13|x0*[aAdD]);))+\s*"
+)
+# Android drops white space at the ends of a text that is no escape.
+_BEGIN, _END = (
+    re.compile(r"(?:\s*\\u0020)*"),
+    re.compile(r"(?<![\s\\])(?<!\\u0020)(?:\s*\\u0020)+\s*\Z"),
+)
 _IS_REFERENCE = re.compile(r"\s*[@?](?:\+?[\w.]+:)?[\w.]+(?:/[\w.]+)?\s*")
 _ANDROID_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.S)
 # A tag may be written with references.
 _ANDROID_TAG = re.compile(
     r"(?:<|&lt;)(/?)([A-Za-z0-9][A-Za-z0-9:-]*)(?:\s(?:(?!&[lg]t;)[^<>])*?)?(/?)(?:>|&gt;)"
 )
-_CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*?)(\]\]>\s*)", re.S)
+_CDATA = "<![CDATA["
+# Placeholders, entities of the file and of HTML in it; and those in a CDATA section.
+_PLACEHOLDERS, _PLACEHOLDERS_IN_CDATA = (
+    re.compile(f"{PLACEHOLDERS['printf'].pattern}|{references}")
+    for references in (r"&amp;#?\w+;|&(?!(?:amp|lt|gt|quot|apos);)[^\W\d][\w.:-]*;", r"&#?\w+;")
+)
 _NOT_ESCAPED = re.compile(r"(?<!\\)(?:\\\\)*'")
 # A value in quotes keeps its spaces and apostrophes; nobody sees the quotes.
 _QUOTED = re.compile(r'(\s*")((?:[^"\\<]|\\.)*)("\s*)', re.S)
@@ -197,7 +224,8 @@ class Android(Messages):
     tags = _ANDROID_TAG
 
     def __init__(self, has_references=True, has_quotes=False):
-        super().__init__(("printf",))
+        super().__init__()
+        self._placeholders = _PLACEHOLDERS if has_references else _PLACEHOLDERS_IN_CDATA
         self._has_references, self._has_quotes = has_references, has_quotes
 
     def segments(self, text):
@@ -214,37 +242,56 @@ class Android(Messages):
                 if all(e.attributes.get("translatable") != "false" for e in [*arrays, token]):
                     begin, tokens = token, []
             elif begin is not None and token.kind == "end" and name == begin.name:
-                if segment := self._segment(text, begin.end, token.start, tokens):
-                    yield segment
+                if not _IS_REFERENCE.fullmatch(text, begin.end, token.start):
+                    yield from self._segments(text, tokens)
                 begin = None
             elif begin is not None:
                 tokens.append(token)
 
-    def _segment(self, text, start, end, tokens):
-        raw = text[start:end]
-        if _IS_REFERENCE.fullmatch(raw):
-            return None
-        cdata, quoted = _CDATA.fullmatch(raw), _QUOTED.fullmatch(raw)
-        if inner := cdata or quoted:
-            start, end = start + inner.end(1), start + inner.end(2)
-            raw = inner[2]
-        format = Android(not cdata, bool(quoted or _NOT_ESCAPED.search(raw)))
-        pieces = format._text(raw) if inner else format._pieces(text, tokens)
-        return Segment(start, end, pieces, format) if is_translatable(pieces) else None
+    def _segments(self, text, tokens):
+        """Yields the segments of a value: each CDATA section, and what stands between them."""
 
-    def _pieces(self, text, tokens):
+        def is_section(token):
+            return text.startswith(_CDATA, token.start)
+
+        for is_cdata, group in itertools.groupby(tokens, is_section):
+            group = list(group)
+            for part in [[token] for token in group] if is_cdata else [group]:
+                start, end = part[0].start, part[-1].end
+                if is_cdata:
+                    start, end = start + len(_CDATA), end - len("]]>")
+                if segment := self._segment(text, start, end, part, is_cdata):
+                    yield segment
+
+    def _segment(self, text, start, end, tokens, is_cdata):
+        quoted = _QUOTED.fullmatch(text, start, end)
+        if quoted:
+            start, end = quoted.span(2)
+        else:
+            start = _BEGIN.match(text, start, end).end()
+            last = _END.search(text, start, end)
+            end = last.start() if last else end
+        raw = text[start:end]
+        format = Android(not is_cdata, bool(quoted or _NOT_ESCAPED.search(raw)))
+        if branches(raw) is not None:
+            pieces = []
+        else:
+            pieces = format._text(raw) if is_cdata else format._pieces(text, start, end, tokens)
+        return Segment(start, end, pieces, format) if raw and is_translatable(pieces) else None
+
+    def _pieces(self, text, start, end, tokens):
         pieces, kept = [], None
         for token in tokens:
-            raw = text[token.start : token.end]
+            raw = text[max(start, token.start) : min(end, token.end)]
             if kept is not None:
-                if token.kind == "end" and token.name == "xliff:g":
+                if token.kind == "end" and token.name.endswith(":g"):
                     pieces.append(Kept(text[kept : token.end]))
                     kept = None
             elif token.kind == "text":
                 pieces += self._text(raw)
             elif token.kind == "other" or "/" in token.attributes:
                 pieces.append(Mark(raw))
-            elif token.kind == "start" and token.name == "xliff:g":
+            elif token.kind == "start" and token.name.endswith(":g"):
                 kept = token.start
             else:
                 pieces.append(Tag(raw, token.name, token.kind == "start"))
@@ -252,11 +299,15 @@ class Android(Messages):
 
     def _text(self, raw):
         pieces = []
-        for piece in split(_NEW_LINES, raw):
-            if isinstance(piece, str):
-                pieces += self.inline(piece)
-            else:
-                pieces.append(Mark(piece[0], BOUNDARY))
+        for part in split(self.tags, raw):
+            if not isinstance(part, str):
+                pieces += self.inline(part[0])
+                continue
+            for piece in split(_LINES, part):
+                if isinstance(piece, str):
+                    pieces += self.inline(piece)
+                else:
+                    pieces.append(Mark(piece[0], BOUNDARY if piece["ends"] else BREAK))
         return pieces
 
     def read(self, text):
@@ -275,6 +326,8 @@ class Android(Messages):
 
     def unescaped(self, raw):
         text = unescaped(raw) if self._has_references else raw
-        return _ANDROID_ESCAPE.sub(
-            lambda m: chr(int(m[1], 16)) if m[1] else _SIGNS.get(m[2], m[2]), text
+        return _joined(
+            _ANDROID_ESCAPE.sub(
+                lambda m: chr(int(m[1], 16)) if m[1] else _SIGNS.get(m[2], m[2]), text
+            )
         )

@@ -11,8 +11,10 @@ _MAIL = r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
 # No letter of Latin, Greek or Cyrillic follows. Chinese has no spaces.
 _END = r"(?![\dA-Za-z_\u00c0-\u04ff])"
 # %-5d, %.*s, %1$@, %I64d, where no catalogue says that "100% sure" has none.
+# Of Apple's stringsdict.
+_VARIABLE = r"%(?:\d{1,2}\$)?#@\w{1,60}@|"
 _PRINTF = (
-    r"%(?:\d{1,2}\$)?[-#0+']{0,3}(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*))?"
+    _VARIABLE + r"%(?:\d{1,2}\$)?[-#0+']{0,3}(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*))?"
     r"(?:hh|ll|I64|I32|[hlLzjtq])?(?:[diouxXeEfFgGcrsaApmCS]" + _END + "|@)"
 )
 _PLACEHOLDERS = (
@@ -39,7 +41,7 @@ _QT = r"%(?:L?\d{1,2}|L?n)"
 # The placeholders of messages, by gettext's names for their kinds.
 PLACEHOLDERS = {
     "c-format": _C,
-    "objc-format": _PERCENT + r"[diouxXeEfFgGaAcCsSpnmDUO@%]",
+    "objc-format": _VARIABLE + _PERCENT + r"[diouxXeEfFgGaAcCsSpnmDUO@%]",
     "python-format": _PYTHON,
     "python-brace-format": _BRACES,
     "java-format": r"\{\s*\d{1,2}\s*(?:,[^{}]{0,80})?\}",
