@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 import sentencepiece
 
@@ -28,6 +29,7 @@ pytest.importorskip("onnx")
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FROZEN_RUN = ROOT / "tests" / "frozen_run"
 FILES = ROOT / "kformer" / "export" / "web" / "files"
+LIVE = ROOT / "docs" / "_build" / "html" / "live"
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
 
 IDS = """
@@ -49,6 +51,47 @@ const results = cases.map(({ text, folder, language, ids }) => {
 });
 console.log(JSON.stringify(results));
 """
+
+REFUSALS = """
+const { Translator } = await import(process.argv[2] + "/translator.mjs");
+const languages = { "": { prefix_ids: [] }, de: { prefix_ids: [] } };
+const translator = new Translator({ languages, search: { beam_size: 4, max_length: 9 } }, {});
+const read = async (name) => { throw new Error(`no ${name}`); };
+const attempts = [
+  () => translator.translate("text"),
+  () => translator.translate(["a", undefined]),
+  () => translator.translate(["a"], { prefixes: [null] }),
+  () => translator.translate(["a"], { hypotheses: 1.5 }),
+  () => translator.translate(["a"], { targetLanguage: "constructor" }),
+  () => Translator.load("no model", { runtime: {} }),
+  () => Translator.load(new URL("file:///nothing/model/"), { runtime: {} }),
+  () => Translator.load("model/", { runtime: {}, read }),
+];
+const messages = [];
+for (const attempt of attempts) {
+  try { await attempt(); } catch ({ name, message }) { messages.push(`${name}: ${message}`); }
+}
+await new Promise((resolve) => setTimeout(resolve, 100));
+console.log(JSON.stringify(messages));
+"""
+SEARCH = """
+import fs from "node:fs";
+const { Translator } = await import("./web/kformer/translator.mjs");
+const translator = await Translator.load("web/model");
+const results = await translator.translate(JSON.parse(fs.readFileSync(0)), { hypotheses: 2 });
+console.log(JSON.stringify(results));
+"""
+
+
+def in_node(folder, code, *arguments, **options):
+    (folder / "code.mjs").write_text(code)
+    # Without the optimizing compiler, which takes longer than all that it compiles here.
+    command = ["node", "--liftoff-only", folder / "code.mjs", *arguments]
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, encoding="utf-8", **options
+    )
+    assert not result.stderr
+    return json.loads(result.stdout)
 
 
 @pytest.fixture
@@ -130,12 +173,44 @@ def test_ids_and_texts_equal_the_tokenizers(tmp_path):
         rows, truncated = source_rows(tokenizer, texts, 40, 200)
         rows = [{"ids": ids, "truncated": cut} for ids, cut in zip(rows, truncated, strict=True)]
         expected.append([rows, tokenizer.detokenize(ids)])
-    (tmp_path / "ids.mjs").write_text(IDS)
     (tmp_path / "cases.json").write_text(json.dumps({"texts": texts, "cases": cases}))
-    command = ["node", tmp_path / "ids.mjs", FILES / "kformer", tmp_path / "cases.json"]
-    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
-    assert not result.stderr
-    assert json.loads(result.stdout) == expected
+    assert in_node(tmp_path, IDS, FILES / "kformer", tmp_path / "cases.json") == expected
+
+
+@needs_node
+@pytest.mark.any_backend
+def test_what_the_library_refuses(tmp_path):
+    *messages, by_path, by_address, by_reader = in_node(tmp_path, REFUSALS, FILES / "kformer")
+    assert messages == [
+        "TypeError: texts must be an array of strings, but is of the type string.",
+        "TypeError: texts[1] is undefined, but must be a string.",
+        "TypeError: prefixes[0] is null, but must be a string.",
+        "RangeError: hypotheses is 1.5, but must be a whole number from 1 to 4, the width of the "
+        "beam.",
+        'RangeError: The language "constructor" is unknown; there are de.',
+    ]
+    for path, message in ((tmp_path / "no model", by_path), ("/nothing/model", by_address)):
+        assert re.search(f"ENOENT: no such file or directory, open '{path}/[a-z]", message)
+    assert re.fullmatch("Error: no (kformer.json|search.onnx|weights.bin)", by_reader)
+
+
+@needs_node
+@pytest.mark.skipif(not LIVE.exists(), reason="python -m docs made no live example, without npm")
+@pytest.mark.any_backend
+def test_node_translates_as_python_does(tmp_path):
+    (tmp_path / "package" / "dist").mkdir(parents=True)
+    for name in web_export.RUNTIME_FILES:
+        shutil.copyfile(LIVE / "ort" / name, tmp_path / "package" / "dist" / name)
+    translator = kformer.Translator.load(FROZEN_RUN)
+    export_web(translator, tmp_path / "web", runtime=tmp_path / "package", beam_size=4)
+    expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
+    results = in_node(tmp_path, SEARCH, input=json.dumps(expected["texts"]))
+    assert [each["translation"] for each in results] == expected["beam_4"]
+    scores = [each["score"] for each in results]
+    np.testing.assert_allclose(scores, expected["scores"], atol=1e-3)
+    [result] = translator.translate(expected["texts"][:1], beam_size=4, n_best=2)
+    translations = [each["translation"] for each in results[0]["hypotheses"]]
+    assert translations == [each.text for each in result.hypotheses]
 
 
 @pytest.mark.any_backend

@@ -23,9 +23,33 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
  * @property {Hypothesis[]} [hypotheses] if more than one was asked for, best first
  */
 
+/** What reads a file of a folder: by HTTP, or in Node from the disk. */
+async function readerOf(folder) {
+  const page = globalThis.document?.baseURI ?? globalThis.location?.href;
+  const here = page ?? (await import("node:url")).pathToFileURL("./");
+  const base = new URL(String(folder).replace(/([^/])$/, "$1/"), here);
+  if (!page && base.protocol === "file:") {
+    const { readFile } = await import("node:fs/promises");
+    return (name) => readFile(new URL(name, base));
+  }
+  return async (name) => {
+    const answer = await fetch(new URL(name, base));
+    if (!answer.ok) throw new Error(`${answer.url} cannot be read (${answer.status}).`);
+    return new Uint8Array(await answer.arrayBuffer());
+  };
+}
+
+function checkTexts(name, texts) {
+  if (!Array.isArray(texts)) {
+    throw new TypeError(`${name} must be an array of strings, but is of the type ${typeof texts}.`);
+  }
+  const index = texts.findIndex((text) => typeof text !== "string");
+  if (index >= 0) throw new TypeError(`${name}[${index}] is ${texts[index]}, but must be a string.`);
+}
+
 export class Translator {
   /**
-   * @param {string | URL} folder the address of `model/`, relative to the page
+   * @param {string | URL} folder the address of `model/`, relative to the page; in Node a path, too
    * @param {object} [options]
    * @param {object} [options.runtime] the module onnxruntime-web; by default that in `ort/`
    * @param {number} [options.threads] of that in `ort/`, 1 by default; more need the headers of an
@@ -34,29 +58,28 @@ export class Translator {
    * @returns {Promise<Translator>}
    */
   static async load(folder, { runtime, threads = 1, read } = {}) {
-    if (!read) {
-      const base = new URL(folder, globalThis.document?.baseURI ?? globalThis.location.href);
-      read = async (name) => {
-        const answer = await fetch(new URL(name, base));
-        if (!answer.ok) throw new Error(`${answer.url} cannot be read (${answer.status}).`);
-        return new Uint8Array(await answer.arrayBuffer());
-      };
-    }
-    const json = async (name) => JSON.parse(decoder.decode(await read(name)));
-    const loading = [read("search.onnx"), read("weights.bin")];
-    const metadata = await json("kformer.json");
-    const vocabularies = {};
-    for (const [name, side] of Object.entries(metadata.text.sides)) {
-      const pieces = side.pieces ? await json(`tokenizer/${side.pieces}`) : null;
-      const model = await read(`tokenizer/${side.model}`);
-      vocabularies[name] = new Vocabulary(metadata.text, name, model, pieces);
-    }
-    const ort = runtime ?? (await import("../ort/ort.wasm.min.mjs"));
+    read ??= await readerOf(folder);
+    const bytes = async (name) => {
+      const file = await read(name);
+      return new Uint8Array(file.buffer, file.byteOffset, file.length);
+    };
+    const json = async (name) => JSON.parse(decoder.decode(await bytes(name)));
+    const vocabulary = async (text, name) => {
+      const { pieces, model } = text.sides[name];
+      const files = [bytes(`tokenizer/${model}`), pieces && json(`tokenizer/${pieces}`)];
+      return [name, new Vocabulary(text, name, ...(await Promise.all(files)))];
+    };
+    const describe = async () => {
+      const metadata = await json("kformer.json"), { text } = metadata;
+      return [metadata, await Promise.all(Object.keys(text.sides).map((name) => vocabulary(text, name)))];
+    };
+    // All at once, so that what fails is awaited, too.
+    const [[metadata, vocabularies], graph, data, ort] = await Promise.all([
+      describe(), bytes("search.onnx"), bytes("weights.bin"), runtime ?? import("../ort/ort.wasm.min.mjs"),
+    ]);
     if (!runtime) ort.env.wasm.numThreads = threads;
-    const [graph, weights] = await Promise.all(loading);
-    const externalData = [{ path: "weights.bin", data: weights }];
-    const session = await ort.InferenceSession.create(graph, { externalData });
-    return new Translator(metadata, vocabularies, session, ort);
+    const session = await ort.InferenceSession.create(graph, { externalData: [{ path: "weights.bin", data }] });
+    return new Translator(metadata, Object.fromEntries(vocabularies), session, ort);
   }
 
   /** Use `Translator.load`. */
@@ -74,20 +97,24 @@ export class Translator {
    * @param {string[]} [options.prefixes] how each translation begins
    * @returns {Promise<Result[]>}
    */
-  async translate(texts, { targetLanguage = "", hypotheses = 1, prefixes = texts.map(() => "") } = {}) {
-    const { search, languages } = this.metadata, language = languages[targetLanguage];
-    if (!language) {
+  async translate(texts, { targetLanguage = "", hypotheses = 1, prefixes } = {}) {
+    const { search, languages } = this.metadata;
+    checkTexts("texts", texts);
+    prefixes ??= texts.map(() => "");
+    checkTexts("prefixes", prefixes);
+    if (!Object.hasOwn(languages, targetLanguage)) {
       const codes = this.languages.join(", ") || "none: leave it out";
       throw new RangeError(`The language "${targetLanguage}" is unknown; there are ${codes}.`);
     }
-    if (!(hypotheses >= 1 && hypotheses <= search.beam_size)) {
+    if (!(Number.isInteger(hypotheses) && hypotheses >= 1 && hypotheses <= search.beam_size)) {
       throw new RangeError(
-        `hypotheses is ${hypotheses}, but must be between 1 and ${search.beam_size}, the width of the beam.`,
+        `hypotheses is ${hypotheses}, but must be a whole number from 1 to ${search.beam_size}, the width of the beam.`,
       );
     }
     if (prefixes.length !== texts.length) {
       throw new RangeError(`There are ${texts.length} texts, but ${prefixes.length} prefixes.`);
     }
+    const language = languages[targetLanguage];
     const begins = prefixes.map((prefix) => this.#prefixIds(prefix, language)), results = [];
     for (const [i, text] of texts.entries()) {
       results.push(await this.#translateOne(text, language, hypotheses, begins[i]));
