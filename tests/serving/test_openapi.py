@@ -4,14 +4,24 @@ import json
 
 import jsonschema
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
 
 from kformer.plots.page.document import asset_names
 from kformer.serving.ingress.app import description, make_app
 from kformer.serving.ingress.ingress import Ingress
 from kformer.serving.settings import ServerSettings
-from tests.serving.page.engines import ToldEngine
+from tests.serving.page.engines import ToldEngine, version_of
 
 pytestmark = pytest.mark.any_backend
+OUTPUTS = {"serving_default": ["translation"], "n_best": ["translations"]}
+SERVED = version_of("en-de", OUTPUTS, pairs=(("en", "de"),), search={"n_best": 2})
+SCHEMA = schemathesis.openapi.from_asgi(
+    "/openapi.json",
+    make_app(
+        Ingress(ToldEngine([SERVED]), ServerSettings(["m=path"], allowed_hosts=["testserver"]))
+    ),
+)
 
 
 def referenced(value):
@@ -67,3 +77,20 @@ def test_bodies_of_the_documentation_fit_their_schemas():
         for media in item.get("post", {}).get("requestBody", {}).get("content", {}).values():
             name = media["schema"]["$ref"].rpartition("/")[2]
             assert "example" not in media or fits(name, media["example"])
+
+
+@SCHEMA.parametrize()
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_what_schemathesis_sends_is_answered_as_described(case):
+    """Its other checks know neither which languages there are, nor that 501 and 503 are meant."""
+    checks = schemathesis.checks
+    response = case.call_and_validate(
+        excluded_checks=[checks.not_a_server_error, checks.positive_data_acceptance]
+    )
+    assert response.status_code != 500
