@@ -18,6 +18,9 @@ _IN_BRANCH = re.compile(
     rf"'[{{}}#](?:[^']|'')*'?|{_OPENS_BRANCHES.pattern}|\{{[^{{}}]*\}}|[{{}}#|]"
 )
 _LINE_ENDS = re.compile(r"(?<!\s)\s*\n\s*")
+# What stands for a code in a message: no text has it.
+_CODE = "\0"
+_CODE_OR_LINE_END = re.compile(f"{_CODE}|{_LINE_ENDS.pattern}")
 # An apostrophe before a brace takes its meaning away.
 _QUOTED_BRACE = re.compile(r"(?<!')'[{}]")
 _APOSTROPHE = re.compile(r"(?<![{}])'(?![{}])")
@@ -147,6 +150,43 @@ def is_translatable(pieces):
     """
     texts = (piece.text for piece in pieces if isinstance(piece, Text))
     return not pieces or any(map(has_letters, texts))
+
+
+def with_branches(pieces, escaped):
+    """Returns the pieces of a message of ICU with its syntax as boundaries, none if its branches
+    cannot be read; the same list if it has none.
+
+    Args:
+        pieces: list of `Text`, `Tag`, `Mark` and `Kept`.
+        escaped: function of a text to what is written for it.
+    """
+    texts, codes = [], []
+    for piece in pieces:
+        if isinstance(piece, Text):
+            texts.append(piece.text)
+        elif isinstance(piece, Mark) and piece.raw.isspace():
+            texts.append(piece.raw)
+        else:
+            texts.append(_CODE)
+            codes.append(piece)
+    message = "".join(texts)
+    slices = branches(message)
+    if slices is None:
+        return pieces
+    codes, parts = iter(codes), []
+    for start, end, kind in slices:
+        part = message[start:end]
+        if kind == _TEXT:
+            for piece in split(_CODE_OR_LINE_END, part):
+                if isinstance(piece, str):
+                    parts.append(Text(piece))
+                else:
+                    parts.append(next(codes) if piece[0] == _CODE else Mark(piece[0], BREAK))
+        elif _CODE in part:
+            return []
+        else:
+            parts.append(Kept(escaped(part)) if kind == _KEPT else Mark(escaped(part), BOUNDARY))
+    return parts
 
 
 def branches(message):

@@ -3,9 +3,10 @@
 import html
 import re
 
-from kformer.documents.format import BOUNDARY, Edit, Mark, Segment
+from kformer.documents.format import BOUNDARY, Edit, Mark, Segment, Text
 from kformer.documents.html_pages import HTML, pieces_of
 from kformer.documents.html_tokens import ATTRIBUTE, html_tokens
+from kformer.documents.messages import with_branches
 from kformer.documents.sentences import language_tag
 from kformer.documents.xml_pieces import (
     Names,
@@ -143,8 +144,33 @@ def _segment(text, unit, tokens, space):
     lead = before + tag.replace("/>", ">")
     lead += text[source.end : slices[first][0]]
     tail = text[slices[first + len(pieces) - 1][1] : inner[-1].end] + f"</{prefix}target>"
-    pieces = [Mark(lead, BOUNDARY), *pieces, Mark(tail, BOUNDARY)]
-    return Segment(begin, stop, pieces)
+    message = with_branches(pieces, escaped)
+    if not message:
+        return Segment(source.end, stop, [])
+    is_plain = message is pieces
+    pieces = [Mark(lead, BOUNDARY), *message, Mark(tail, BOUNDARY)]
+    return Segment(begin, stop, pieces, None if is_plain else _Branches(pieces))
+
+
+class _Branches(XLIFF):
+    """A unit whose message has branches: a translation adds no sign of their syntax.
+
+    Args:
+        pieces: list of `Text`, `Tag`, `Mark` and `Kept`. Those of its `Segment`.
+    """
+
+    escapes = (lambda text: escaped(re.sub("'+", "’", text)),)
+
+    def __init__(self, pieces):
+        texts = (piece.text if isinstance(piece, Text) else piece.raw for piece in pieces)
+        self._counts = _counts("".join(texts))
+
+    def is_sound(self, source, target):
+        return _counts(target) == self._counts and super().is_sound(source, target)
+
+
+def _counts(text):
+    return [text.count(sign) for sign in "{}#"]
 
 
 def _lines(text, slices, pattern):

@@ -1,6 +1,7 @@
 """What the formats of applications write in signs of their own: escapes, spaces and branches."""
 
 import json
+import re
 import time
 
 import javaproperties
@@ -148,6 +149,41 @@ def test_branches_that_cannot_be_read_are_reported(format, source):
     result = translated(source, format, mirrored)
     assert result.text == source
     assert [problem.reason for problem in result.report.problems] == [UNREADABLE]
+
+
+XLIFF = {
+    "1.2": '<xliff version="1.2"><file><trans-unit id="a"><source>{}</source></trans-unit></file>'
+    "</xliff>",
+    "2": '<xliff version="2.0"><file><unit id="a"><segment><source>{}</source></segment></unit>'
+    "</file></xliff>",
+}
+# As Angular writes it.
+UNIT = '{VAR_PLURAL, plural, =1 {one} other {<x id="I"/> minutes &amp; <x id="J"/>}}'
+
+
+def target_of(text):
+    return re.search("<target.*?>(.*)</target>", text, re.S)[1]
+
+
+@pytest.mark.parametrize("version", XLIFF)
+def test_branches_of_xliff(version):
+    page = XLIFF[version].format(UNIT)
+    found = translated(page, "xliff").text
+    expected = UNIT.replace("one", "ONE").replace("minutes", "MINUTES")
+    assert target_of(found) == expected and page.split("<source>")[0][:20] in found
+    wrapped = UNIT.replace(" =1", "\n  =1").replace("minutes", "long\n minutes")
+    found = translated(XLIFF[version].format(wrapped), "xliff", mirrored).text
+    expected = wrapped.replace("one", "eno").replace("minutes", "setunim").replace("long", "gnol")
+    assert target_of(found) == expected
+    assert "’" in target_of(translated(page, "xliff", apostrophes).text)
+    for text in (UNIT.replace("<x", "{<x"), UNIT[:-1]):
+        page = XLIFF[version].format(text)
+        result = translated(page, "xliff")
+        assert result.text == page
+        assert [problem.reason for problem in result.report.problems] == [UNREADABLE]
+    # A sign of the syntax that the model writes.
+    result = translated(XLIFF[version].format(UNIT), "xliff", lambda text: f"{text} #")
+    assert "#" not in result.text and result.report.untranslated == 1
 
 
 @pytest.mark.parametrize(
