@@ -64,6 +64,7 @@ def add_browser_runtime(folder):
     """The package onnxruntime-web, with files of its names alone; returns its folder."""
     package = folder / "node_modules" / "onnxruntime-web"
     (package / "dist").mkdir(parents=True)
+    (package / "package.json").write_text('{"version": "1.30.0"}')
     for name in RUNTIME_FILES:
         (package / "dist" / name).write_text(name)
     return package

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import hashlib
 import pathlib
+import re
 import shutil
 import subprocess
 import tarfile
@@ -14,13 +15,17 @@ from kformer.export.checks import check_export
 from kformer.export.onnx.export import check_model, export_onnx
 from kformer.export.web.single_file import joined
 from kformer.text.subword_sampling import WORD, model_type
-from kformer.utils.files import new_folder, replacing
+from kformer.utils.files import new_folder, read_json, replacing
 from kformer_options.names import named
 
 _RUNTIME = "onnxruntime-web"
 _VERSION = "1.30.0"
 # The npm registry's digest of that release.
 _DIGEST = "q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
+# For a package of 30 MB.
+_SECONDS = 300
+# The line of npm's errors that is not for programs.
+_REASON = re.compile(r"npm (?:error|ERR!) (?!code|errno|syscall|path)(.+)")
 RUNTIME_FILES = (
     "ort.wasm.min.mjs",
     "ort-wasm-simd-threaded.mjs",
@@ -130,13 +135,17 @@ def export_web(translator, path, *, dtype="float32", runtime=None, single_file=F
 def _write_runtime(runtime, folder):
     """Writes the files of onnxruntime-web with their licence."""
     with tempfile.TemporaryDirectory() as scratch:
-        source = pathlib.Path(_fetch(scratch) if runtime is None else runtime) / "dist"
-        for name in RUNTIME_FILES:
-            if not (source / name).is_file():
-                raise ValueError(
-                    f"There is no {source / name}: {named('runtime')} takes the folder of npm's "
-                    f"package {_RUNTIME}, version {_VERSION}."
-                )
+        package = pathlib.Path(_fetch(scratch) if runtime is None else runtime)
+        source, description = package / "dist", package / "package.json"
+        remedy = (
+            f"{named('runtime')} takes the folder of npm's package {_RUNTIME}, version {_VERSION}."
+        )
+        for path in (description, *(source / name for name in RUNTIME_FILES)):
+            if not path.is_file():
+                raise ValueError(f"There is no {path}: {remedy}")
+        version = read_json(description).get("version")
+        if version != _VERSION:
+            raise ValueError(f"{package} has version {version}: {remedy}")
         folder.mkdir()
         for name in RUNTIME_FILES:
             shutil.copyfile(source / name, folder / name)
@@ -151,10 +160,15 @@ def _fetch(scratch):
         raise ValueError(
             f"The runtime of the browser is fetched by npm, which is missing: {remedy}."
         )
-    command = [npm, "pack", f"{_RUNTIME}@{_VERSION}", "--silent", "--pack-destination", scratch]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        message = (result.stderr.strip() or "no message").splitlines()[-1]
+    command = [npm, "pack", f"{_RUNTIME}@{_VERSION}", "--pack-destination", scratch]
+    command += ["--loglevel=error", "--fetch-retries=0"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        reason = _REASON.search(result.stderr) if result.returncode else None
+        message = reason[1] if reason else f"exit code {result.returncode}"
+    except subprocess.TimeoutExpired:
+        result, message = None, f"no answer within {_SECONDS} seconds"
+    if result is None or result.returncode:
         raise ValueError(f"npm cannot fetch {_RUNTIME} {_VERSION} ({message}): {remedy}.")
     archive = pathlib.Path(scratch) / f"{_RUNTIME}-{_VERSION}.tgz"
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()

@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 
 import numpy as np
@@ -197,12 +198,11 @@ def test_what_the_library_refuses(tmp_path):
 @needs_node
 @pytest.mark.skipif(not LIVE.exists(), reason="python -m docs made no live example, without npm")
 @pytest.mark.any_backend
-def test_node_translates_as_python_does(tmp_path):
-    (tmp_path / "package" / "dist").mkdir(parents=True)
+def test_node_translates_as_python_does(tmp_path, runtime):
     for name in web_export.RUNTIME_FILES:
-        shutil.copyfile(LIVE / "ort" / name, tmp_path / "package" / "dist" / name)
+        shutil.copyfile(LIVE / "ort" / name, runtime / "dist" / name)
     translator = kformer.Translator.load(FROZEN_RUN)
-    export_web(translator, tmp_path / "web", runtime=tmp_path / "package", beam_size=4)
+    export_web(translator, tmp_path / "web", runtime=runtime, beam_size=4)
     expected = json.loads((FROZEN_RUN / "expected.json").read_text(encoding="utf-8"))
     results = in_node(tmp_path, SEARCH, input=json.dumps(expected["texts"]))
     assert [each["translation"] for each in results] == expected["beam_4"]
@@ -263,7 +263,28 @@ def test_refusals(tmp_path, runtime, monkeypatch):
         export_web(kformer.Translator(model, words), tmp_path / "web", runtime=runtime)
     with pytest.raises(ValueError, match="onnxruntime-web, version"):
         export_web(translator, tmp_path / "web", runtime=tmp_path / "nothing")
+    (runtime / "package.json").write_text('{"version": "1.29.1"}')
+    with pytest.raises(ValueError, match="has version 1.29.1: .* takes .*, version 1.30.0"):
+        export_web(translator, tmp_path / "web", runtime=runtime)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ValueError, match="npm, which is missing: give the folder"):
         export_web(translator, tmp_path / "web")
     assert not (tmp_path / "web").exists()
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+@pytest.mark.any_backend
+@pytest.mark.parametrize("is_open", [False, True])
+def test_what_keeps_npm_from_the_runtime(tmp_path, monkeypatch, is_open):
+    """A port where nothing listens, and one that never answers."""
+    translator = kformer.Translator.load(FROZEN_RUN)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if not is_open:
+            server.close()
+        monkeypatch.setattr(web_export, "_SECONDS", 2 if is_open else 60)
+        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+        reason = "no answer within 2 seconds" if is_open else f"ECONNREFUSED 127.0.0.1:{port}"
+        with pytest.raises(ValueError, match=f"npm cannot fetch .*{reason}.*: give the folder"):
+            export_web(translator, tmp_path / "web")
