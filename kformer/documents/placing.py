@@ -146,7 +146,7 @@ class _Placing:
         self.source, self.target, self.in_order = source, target, in_order
         self.source_tokens = tokens(source, sorted(atom[2:] for atom in atoms))
         self.target_tokens = tokens(target, [atom[:2] for atom in atoms])
-        origins = {start: origin for start, _, origin, _ in atoms} | self._cut_words(spans)
+        origins = {start: origin for start, _, origin, _ in atoms} | self._cut_words(spans, atoms)
         origins |= self._brackets()
         starts = [start for start, _, _ in self.target_tokens]
         self._atoms = [(i, origins[start]) for i, start in enumerate(starts) if start in origins]
@@ -156,15 +156,15 @@ class _Placing:
         )
         self._ranges = None
 
-    def _cut_words(self, spans):
+    def _cut_words(self, spans, atoms):
         """Cuts words of the source where a tag stands in them, and the same words of the target.
 
-        Of another word what is cut off is a number: that at its end, or its begin.
+        Of another word, but no atom, what is cut off is a number: that at its end, or its begin.
 
         Returns:
             dict of the start of each part in the target to that in the source.
         """
-        spans = list(_all_spans(spans))
+        spans, atoms = list(_all_spans(spans)), {start for start, *_ in atoms}
         edges = sorted({edge for span in spans for edge in (span.start, span.end)})
         texts = [self.source[a:b] for a, b in itertools.pairwise(edges)]
         numbers = {text for text in texts if text.isdecimal()}
@@ -184,7 +184,7 @@ class _Placing:
                 first, inner = words.pop(0) if len(words) > 1 else words[0]
                 inner = [start + edge - first for edge in inner]
                 origins |= {edge: edge - start + first for edge in [start, *inner]}
-            elif is_word and (match := _NUMBERED.fullmatch(word)):
+            elif is_word and start not in atoms and (match := _NUMBERED.fullmatch(word)):
                 ends = zip(
                     match.groups(), (start + len(match[1]), end - len(match[2])), strict=True
                 )

@@ -86,6 +86,7 @@ class _Units:
         )
 
     def _start(self, name, attributes):
+        name = name.rpartition(":")[2]
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             line = self._parser.CurrentLineNumber
@@ -114,6 +115,7 @@ class _Units:
             self._code = [] if name == "ph" and self._keeps_placeholders else None
 
     def _end(self, name):
+        name = name.rpartition(":")[2]
         if self._depth == self._code_depth:
             self._code_depth, code, self._code = None, "".join(self._code or ()), None
             if protected(code) == [(0, len(code), HIDDEN)]:

@@ -256,6 +256,12 @@ def test_xliff(tmp_path):
         "</source><target>e</target></segment></unit></file></xliff>"
     )
     assert read(path) == [("d", "ab c"), ("", "e")]
+    path.write_text(
+        '<x:xliff version="1.2"><x:file source-language="de" target-language="en"><x:trans-unit>'
+        '<x:source>a<x:bpt id="1">b</x:bpt>c</x:source><x:target>d</x:target></x:trans-unit>'
+        "</x:file></x:xliff>".replace("<x:xliff", '<x:xliff xmlns:x="y"')
+    )
+    assert read(path) == [("d", "ac")]
 
 
 def test_translation_memories(tmp_path):
