@@ -80,8 +80,11 @@ _PROPERTY = re.compile(
 # The end of a line that goes on, with the ends of lines of the text and the spaces at its sides.
 _LINE = re.compile(
     r"(?:(?<!\\)(?<!\\n)(?P<ends>(?:\\n)++))?"
-    rf"(?<![ \t])(?P<space>[ \t]*+){_GOES_ON}(?P<indent>(?:\\(?:[ t]|u+0020))*)"
+    r"(?<![ \t])(?!(?<=\\)[ \t])(?P<space>(?:\\?[ \t])*+)"
+    rf"{_GOES_ON}(?P<indent>(?:\\(?:[ t]|u+0020))*)"
 )
+# A space after this is written as an escape: Java drops those at the begin of a line.
+_LINE_BEGIN = "\0"
 _ESCAPE = re.compile(r"\\(?:(?:\r\n|\r|\n)[ \t\f]*|u+([0-9A-Fa-f]{4})|(.))", re.S)
 _SIGNS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _PROPERTY_ESCAPES = str.maketrans({"\\": "\\\\", **{v: f"\\{k}" for k, v in _SIGNS.items()}})
@@ -119,9 +122,9 @@ class Properties(Messages):
                 else:
                     has_space = piece["space"] or piece["indent"]
                     kind = BOUNDARY if piece["ends"] else BREAK if has_space else INLINE
-                    pieces.append(Mark(piece[0], kind))
+                    pieces.append(Mark(piece[0] + _LINE_BEGIN * (kind == INLINE), kind))
             if raw and is_translatable(pieces):
-                yield Segment(start, end, pieces, format)
+                yield Segment(start, end, pieces, format, _with_lines)
 
     def escaped(self, text):
         return text.translate(_PROPERTY_ESCAPES)
@@ -140,6 +143,10 @@ class Properties(Messages):
 
     def encoded(self, text, encoding):
         return text.encode(encoding, _UNICODE)
+
+
+def _with_lines(text):
+    return text.replace(f"{_LINE_BEGIN} ", "\\ ").replace(_LINE_BEGIN, "")
 
 
 _MESSAGES = (Properties(), Properties(("java-format",), True))
@@ -190,9 +197,10 @@ class Strings(Messages):
 
 _ARRAYS = ("string-array", "plurals")
 # Lines and tabs that are written, or the white space of a wrapped text.
+_LINE_END = r"[\n\r]|&#(?:10|13|x0*[aAdD]);"
 _LINES = re.compile(
-    r"(?<!\s)\s*+(?<!\\)(?:\\\\)*+(?P<ends>(?:\\[nt]\s*+)+)"
-    r"|(?<!\s)(?:\s*(?:[\n\r]|&#(?:10|13|x0*[aAdD]);))+\s*"
+    rf"(?<!\s)\s*+(?<!\\)(?:\\\\)*+(?P<ends>(?:\\[nt](?:\s|{_LINE_END})*+)+)"
+    rf"|(?<!\s)\s*(?:{_LINE_END})(?:\s|{_LINE_END})*+"
 )
 # Android drops white space at the ends of a text that is no escape.
 _BEGIN, _END = (

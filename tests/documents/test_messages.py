@@ -41,7 +41,7 @@ ANDROID = '<resources><string name="a">{}</string></resources>'
         ("line one.\n     Line two.", "LINE ONE.\n     LINE TWO."),
         ("one&#10;two", "ONE&#10;TWO"),
         ("<b>one</b>\n  two", "<b>ONE</b>\n  TWO"),
-        (r"one\n\ttwo", r"ONE\n\tTWO"),
+        (r"one\n\t &#10; two", r"ONE\n\t &#10; TWO"),
         (r"C:\\new", r"C:\\NEW"),
         ('<![CDATA[<a\n href="x">it</a>]]>', '<![CDATA[<a\n href="x">IT</a>]]>'),
         # Two escapes are one character.
@@ -69,6 +69,7 @@ def test_android(source, expected):
         ("k \\\n = \\\n value", "k \\\n = \\\n VALUE"),
         ("a=one \\\n  \\u0020two", "a=ONE \\\n  \\u0020TWO"),
         ("a=one.\\n\\\n  Two", "a=ONE.\\n\\\n  TWO"),
+        ("a=one\\ \\\n  two", "a=ONE\\ \\\n  TWO"),
         (r"a=\ud83d\ude00 smile", "a=\U0001f600 SMILE"),
         (f"f={CHOICE}", "f={0,choice,0#NO FILES|1#ONE FILE|1<{0,number,integer} FILES}"),
     ],
@@ -81,6 +82,13 @@ def test_properties(source, expected):
         javaproperties.loads(source).items(), javaproperties.loads(found).items(), strict=True
     ):
         assert key == same and (CHOICE in value or value.upper() == target)
+
+
+def test_a_space_where_a_line_of_properties_goes_on():
+    found = translated(
+        "a=一二三四\\\n  五六七八", "properties", lambda text: "one two three four"
+    ).text
+    assert found == "a=one two\\\n  \\ three four"
 
 
 def test_strings():
