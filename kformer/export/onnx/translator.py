@@ -258,5 +258,10 @@ def _cut(text, bound):
 
 
 if __name__ == "__main__":
-    for result in Translator()(line.rstrip("\n") for line in sys.stdin):
-        print(result["translation"])
+    # A line ends at "\n" alone, whatever the locale.
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+    sys.stdout.reconfigure(encoding="utf-8")
+    translator = Translator()
+    for line in sys.stdin:
+        text = line.removesuffix("\n").removesuffix("\r")
+        print(translator.translate(text)["translation"], flush=True)

@@ -2,9 +2,12 @@
 
 import copy
 import json
+import os
 import pathlib
 import re
+import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -325,6 +328,30 @@ def test_a_prefix_begins_a_translation(tmp_path):
     exported = exported_translator.Translator(tmp_path / "out")
     with pytest.raises(ValueError, match="has .* tokens, but a translation has at most 39"):
         exported(["It"], prefixes=["noon " * 90])
+
+
+@pytest.mark.any_backend
+def test_the_file_translates_line_by_line_in_any_locale(tmp_path):
+    texts = ["4.04 am", "half\x85past\rone", "noon \ufffd"]
+    translator = kformer.Translator.load(FROZEN_RUN)
+    folder = onnx_export.export_onnx(translator, tmp_path / "out")
+    with subprocess.Popen(
+        [sys.executable, folder / "translator.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    ) as process:
+        # A text is translated before the next one is there.
+        timer = threading.Timer(60, process.kill)
+        timer.start()
+        process.stdin.write(texts[0].encode() + b"\n")
+        process.stdin.flush()
+        first = process.stdout.readline()
+        timer.cancel()
+        rest, errors = process.communicate(texts[1].encode() + b"\r\nnoon \xff")
+    assert not errors
+    assert (first + rest).decode().splitlines() == translator(texts)
 
 
 def check_search(translator, path, options, **rows):
