@@ -36,6 +36,7 @@ def joined(folder):
     for pattern, text in {
         r'(?<=content=")default-src[^"]*': policy,
         r'<link rel="stylesheet"[^>]*>': f"<style>{style}</style>",
+        r'(?s)(?<=role="status">).*?(?=</p>)': "",
         r"(?=<html)": f"<!-- onnxruntime-web inside:\n{license}-->\n",
         r'<script type="module" src="app.mjs"></script>': f"{files}<script type="
         f'"module">{script}</script>',

@@ -228,6 +228,9 @@ def test_the_folder_has_all_that_it_needs(tmp_path, runtime):
             assert link.startswith("data:") or (folder / link).exists(), link
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "default-src 'none'" in page and "unsafe-inline" not in page
+    # What stands there until the module runs, which no browser does from `file://`.
+    [status] = re.findall(r'(?s)role="status">(.*?)</p>', page)
+    assert "from a server alone" in status and "双击" in status
     assert (folder / "model" / "search.onnx").is_file()
 
 
@@ -243,6 +246,7 @@ def test_a_single_file_holds_what_the_folder_holds(tmp_path, runtime):
     for name, content in files.items():
         assert base64.b64decode(content) == (folder / name).read_bytes()
     assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert 'role="status"></p>' in page
     assert "onnxruntime-web inside:\nMIT License" in page
     for part in re.findall(
         r"<style>(.+?)</style>|<script type=.module.>(.+?)</script>", page, re.S
