@@ -228,6 +228,9 @@ def test_a_page_of_the_site_is_in_one_language():
     assert '<html class="no-js" lang="zh-CN"' in chinese
     assert re.search(r'hreflang="zh" href="zh/start.html"', english)
     assert re.search(r'hreflang="en" href="../start.html"', chinese)
+    for name in ("search", "genindex"):
+        text = (SITE / f"{name}.html").read_text(encoding="utf-8")
+        assert 'hreflang="zh" href="docs/zh/index.html"' in text
     for text, other in ((english, "教程"), (chinese, "Tutorials")):
         assert other not in re.search(r'<div class="sidebar-tree">.*?</aside>', text, re.S)[0]
 
