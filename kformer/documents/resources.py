@@ -205,7 +205,7 @@ _LINES = re.compile(
 # Android drops white space at the ends of a text that is no escape.
 _BEGIN, _END = (
     re.compile(r"(?:\s*\\u0020)*"),
-    re.compile(r"(?<![\s\\])(?<!\\u0020)(?:\s*\\u0020)+\s*\Z"),
+    re.compile(r"(?<![\s\\])(?<!\\u0020)(?:\\\\)*+(?:\s*\\u0020)+\s*\Z"),
 )
 _IS_REFERENCE = re.compile(r"\s*[@?](?:\+?[\w.]+:)?[\w.]+(?:/[\w.]+)?\s*")
 _ANDROID_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.S)

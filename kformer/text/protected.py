@@ -22,12 +22,12 @@ _PLACEHOLDERS = (
     r"\{%[^{}\n]{1,80}%\}",  # {% block %}
     r"\$\{[^{}\n]{1,80}\}",  # ${name}
     r"%\{\w{1,60}\}|\$t\([^()\n]{1,80}\)",  # %{name}, $t(key)
-    r"\{[A-Za-z_]?[\w.\[\]]{0,60}(?:![rsa])?(?::[^{}\n]{0,20})?\}",  # {0}, {name:.2f}
+    r"\{ {0,2}[A-Za-z_]?[\w.\[\]]{0,60}(?:![rsa])?(?::[^{}\n]{0,20})? {0,2}\}",  # {0}, {name:.2f}
     r"%\([A-Za-z_]\w{0,60}\)[-#0 +]{0,3}\d{0,3}(?:\.\d{1,3})?[a-zA-Z]",  # %(name)s
     _PRINTF,
     r"%(?:\d{1,2}%|%|<\w{1,60}>[a-zA-Z]|(?:L?\d{1,2}|n)" + _END + ")",  # %1% %% %<name>s %L1 %n
     r"%[HMSYmdyjBbAaIpZz](?:[:/. -]?%[HMSYmdyjBbAaIpZz])+" + _END,  # %H:%M
-    r"\{\w{1,60},\s*(?:number|date|time|spellout|ordinal|duration)\b[^{}\n]{0,80}\}",  # ICU
+    r"\{\s{0,2}\w{1,60}\s{0,2},\s{0,2}(?:number|date|time|spellout|ordinal|duration)\b[^{}\n]{0,80}\}",
     r"\$[A-Z_][A-Z0-9_]{1,60}" + _END,  # $NAME
 )
 _PERCENT = (

@@ -47,6 +47,7 @@ ANDROID = '<resources><string name="a">{}</string></resources>'
         # Two escapes are one character.
         (r"\uD83D\uDE00 smile", "\U0001f600 SMILE"),
         (r"Name:\u0020", r"NAME:\u0020"),
+        (r"name:\\\u0020", r"NAME:\\\u0020"),
         (r" \u0020and\u0020more", r" \u0020AND MORE"),
         ("at &app; &amp;nbsp; now &amp; then", "AT &app; &amp;nbsp; NOW &amp; THEN"),
         ("<![CDATA[a &amp; b&nbsp;c]]>", "<![CDATA[A &amp; B&nbsp;C]]>"),
@@ -82,6 +83,12 @@ def test_properties(source, expected):
         javaproperties.loads(source).items(), javaproperties.loads(found).items(), strict=True
     ):
         assert key == same and (CHOICE in value or value.upper() == target)
+
+
+def test_arguments_with_spaces():
+    text = '{"a": "see { name } of { n , number } and {{ x }}"}'
+    expected = '{"a": "ees { name } fo { n , number } dna {{ x }}"}'
+    assert translated(text, "json", mirrored).text == expected
 
 
 def test_a_space_where_a_line_of_properties_goes_on():
