@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from nbformat.v4 import new_output
 
+import kformer
 from notebooks import build
 
 # What the code has to reach, by the names that it leaves.
@@ -54,7 +55,7 @@ plt.show()
 @pytest.mark.parametrize("name", build.names())
 def test_the_code_of_a_notebook_runs(name, is_whole, monkeypatch, capsys, tmp_path):
     """In this process, which has imported everything: a kernel for each would take minutes. Where
-    time counts, an epoch has four steps.
+    time counts, an epoch has four steps, and 16 tokens are generated at most.
     """
     import matplotlib.pyplot as plt
 
@@ -66,6 +67,12 @@ def test_the_code_of_a_notebook_runs(name, is_whole, monkeypatch, capsys, tmp_pa
             return whole(*args, **{**kwargs, "steps_per_epoch": 4})
 
         monkeypatch.setattr(keras.Model, "fit", fit)
+        generate = kformer.TransformerDecoder.generate
+
+        def few_tokens(*args, max_new_tokens, **kwargs):
+            return generate(*args, max_new_tokens=min(max_new_tokens, 16), **kwargs)
+
+        monkeypatch.setattr(kformer.TransformerDecoder, "generate", few_tokens)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(build.FOLDER.parent), prepend=os.pathsep)
     monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
