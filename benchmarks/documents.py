@@ -14,7 +14,9 @@ words.
 
 With a folder it takes the files of applications in it: XLIFF, JSON, ARB, properties, and strings of
 Apple and Android; units, keys, tags and placeholders are compared by Python's parsers of XML and
-JSON, and by regular expressions.
+JSON, and by regular expressions. Of office files (DOCX, PPTX, ODT, ODP) members without text are
+compared byte for byte, and of the others the elements (without the runs of DOCX and PPTX, which a
+translation divides anew) and the letters.
 
 `--large` has the CPU seconds of documents of half as many bytes and of so many, of each format, and
 by how much the larger one raises the peak of memory, in a process of its own.
@@ -124,11 +126,41 @@ _KEYS = {
     "strings": re.compile(r'^[ \t]*("(?:[^"\\]|\\.)*"|[\w.-]+)\s*=', re.M),
     "properties": re.compile(r"^[ \t]*((?:\\.|[^\\\s=:#!])(?:\\.|[^\\\s=:])*)", re.M),
 }
+_SKELETONS = ("xliff", "json", "strings", "properties", "android")
 _PLACEHOLDER = re.compile(r"%(?:\d+\$)?[-+\d.]*l*[sdifuxc@]|%\w+%|\{\{? ?\w+ ?\}\}?")
 
 
-def _skeleton(name, text):
+def _archive(name, content):
+    """What stays the same in an office file."""
+    from kformer.documents.formats import format_named
+
+    format, runs = format_named(name), ("r", "rPr", "t") if name != "odt" else ()
+
+    def elements(element):
+        tag = element.tag.rpartition("}")[2]
+        if tag not in runs:
+            yield element.tag, sorted(element.items())
+        for child in element if tag != "rPr" else ():
+            yield from elements(child)
+
+    rows = []
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for member in archive.namelist():
+            each = archive.read(member)
+            if re.fullmatch(format.members, member):
+                root = ElementTree.fromstring(each)
+                letters = collections.Counter("".join(root.itertext()).casefold())
+                letters = {sign: letters[sign] for sign in letters if not sign.isspace()}
+                each = sorted(elements(root)), sorted(letters.items())
+            rows.append((member, each))
+    return rows
+
+
+def _skeleton(name, content):
     """What stays the same in a file of an application."""
+    if name in MEMBERS:
+        return _archive(name, content)
+    text = _decoded(content)
     if name == "json":
         keys = []
         json.loads(text, strict=False, object_pairs_hook=lambda pairs: keys.extend(dict(pairs)))
@@ -167,7 +199,7 @@ def _folder(folder):
     for path in sorted(folder.rglob("*")):
         is_android = path.suffix == ".xml" and path.parent.name.partition("-")[0] == "values"
         name = "android" if is_android else format_of(path)
-        if path.is_file() and name in ("xliff", "json", "strings", "properties", "android"):
+        if path.is_file() and name in (*_SKELETONS, *MEMBERS):
             files[name].append(path)
     for label, function in (("identity", str), ("capitals", str.upper), ("reversed", reverse)):
         for name, paths in files.items():
@@ -180,7 +212,7 @@ def _folder(folder):
                     print(f"{path}: {error}", file=sys.stderr)
                     counts["refused"] += 1
                     continue
-                sides = (_skeleton(name, _decoded(each)) for each in (content, found.text))
+                sides = (_skeleton(name, each) for each in (content, found.text))
                 if len({*map(repr, sides)}) > 1:
                     print(f"{path} differs", file=sys.stderr)
                     counts["structure"] += 1
@@ -310,7 +342,7 @@ def main():
     parser.add_argument("--reference", type=pathlib.Path)
     parser.add_argument("--tokenize", default="13a", help="sacreBLEU's, for the paragraphs")
     parser.add_argument("--large", type=int, default=0, help="bytes of a document of each format")
-    parser.add_argument("--folder", type=pathlib.Path, help="of files of applications")
+    parser.add_argument("--folder", type=pathlib.Path, help="of files of applications and offices")
     parser.add_argument("--lines", type=int, default=0, help="lines that must not move")
     arguments = parser.parse_args()
     print_command()
