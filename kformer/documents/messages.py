@@ -22,7 +22,7 @@ _LINE_ENDS = re.compile(r"(?<!\s)\s*\n\s*")
 _CODE = "\0"
 _CODE_OR_LINE_END = re.compile(f"{_CODE}|{_LINE_ENDS.pattern}")
 # An apostrophe before a brace takes its meaning away.
-_QUOTED_BRACE = re.compile(r"(?<!')'[{}]")
+QUOTED_BRACE = re.compile(r"(?<!')'[{}]")
 _APOSTROPHE = re.compile(r"(?<![{}])'(?![{}])")
 _NEVER = re.compile(r"(?!)")
 _TEXT, _KEPT, _SYNTAX = "text", "kept", "syntax"
@@ -69,7 +69,7 @@ class Messages(Format):
 
     def is_alike(self, source, target):
         """Returns whether two messages are the same but for their text."""
-        num_quoted, most = (len(_QUOTED_BRACE.findall(text)) for text in (target, source))
+        num_quoted, most = (len(QUOTED_BRACE.findall(text)) for text in (target, source))
         return num_quoted <= most and self._signature(source) == self._signature(target)
 
     def segment(self, start, end, message):

@@ -6,7 +6,7 @@ import re
 from kformer.documents.format import BOUNDARY, Edit, Mark, Segment, Text
 from kformer.documents.html_pages import HTML, pieces_of
 from kformer.documents.html_tokens import ATTRIBUTE, html_tokens
-from kformer.documents.messages import with_branches
+from kformer.documents.messages import QUOTED_BRACE, with_branches
 from kformer.documents.sentences import language_tag
 from kformer.documents.xml_pieces import (
     Names,
@@ -147,30 +147,33 @@ def _segment(text, unit, tokens, space):
     message = with_branches(pieces, escaped)
     if not message:
         return Segment(source.end, stop, [])
-    is_plain = message is pieces
+    has_branches = message is not pieces
     pieces = [Mark(lead, BOUNDARY), *message, Mark(tail, BOUNDARY)]
-    return Segment(begin, stop, pieces, None if is_plain else _Branches(pieces))
+    return Segment(begin, stop, pieces, _Unit(pieces, has_branches))
 
 
-class _Branches(XLIFF):
-    """A unit whose message has branches: a translation adds no sign of their syntax.
+def _typographic(text):
+    return escaped(re.sub("'+", "’", text))
+
+
+class _Unit(XLIFF):
+    """A unit: its translation adds no sign of the syntax of messages.
 
     Args:
         pieces: list of `Text`, `Tag`, `Mark` and `Kept`. Those of its `Segment`.
+        has_branches: bool.
     """
 
-    escapes = (lambda text: escaped(re.sub("'+", "’", text)),)
-
-    def __init__(self, pieces):
+    def __init__(self, pieces, has_branches):
         texts = (piece.text if isinstance(piece, Text) else piece.raw for piece in pieces)
-        self._counts = _counts("".join(texts))
+        self._source, self._signs = "".join(texts), "{}#" if has_branches else ""
+        # An apostrophe before a sign takes its meaning away.
+        self.escapes = (escaped, _typographic)[has_branches:]
 
     def is_sound(self, source, target):
-        return _counts(target) == self._counts and super().is_sound(source, target)
-
-
-def _counts(text):
-    return [text.count(sign) for sign in "{}#"]
+        quoted, most = (len(QUOTED_BRACE.findall(text)) for text in (target, self._source))
+        same = all(target.count(sign) == self._source.count(sign) for sign in self._signs)
+        return quoted <= most and same and super().is_sound(source, target)
 
 
 def _lines(text, slices, pattern):

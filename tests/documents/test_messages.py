@@ -191,6 +191,8 @@ def test_branches_of_xliff(version):
     expected = wrapped.replace("one", "eno").replace("minutes", "setunim").replace("long", "gnol")
     assert target_of(found) == expected
     assert "’" in target_of(translated(page, "xliff", apostrophes).text)
+    plain = XLIFF[version].format("{name} is there")
+    assert target_of(translated(plain, "xliff", apostrophes).text).startswith("l’{name}")
     for text in (UNIT.replace("<x", "{<x"), UNIT[:-1]):
         page = XLIFF[version].format(text)
         result = translated(page, "xliff")
