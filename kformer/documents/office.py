@@ -170,6 +170,9 @@ class Archive(Format):
         """
         return run_segment(text, tokens)
 
+    def is_sound(self, source, target):
+        return keeps_pairs(target)
+
     def language_edits(self, text, source, target):
         """Text that is said to be in the language of the source is said to be in the other."""
         if source is None or target is None:
@@ -241,9 +244,6 @@ class OpenDocument(Archive):
         first, pieces = pieces_of([text[start:end] for start, end, _ in slices], kinds)
         if pieces:
             return Segment(slices[first][0], slices[first + len(pieces) - 1][1], pieces)
-
-    def is_sound(self, source, target):
-        return keeps_pairs(target)
 
     def _changes(self, script, tag):
         language, *others = tag.split("-")

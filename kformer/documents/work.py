@@ -282,9 +282,9 @@ class _Window:
         source = self.text[segment.start : segment.end]
         format = segment.format or self.format
         for escape in format.escapes:
-            target = assembly.write(escape)
+            target = segment.written(assembly.write(escape))
             if assembly.is_complete and format.is_sound(source, target):
-                return Edit(segment.start, segment.end, segment.written(target))
+                return Edit(segment.start, segment.end, target)
         return None
 
     def _count(self, jobs, assembly):

@@ -79,6 +79,14 @@ FIELD = (
         "<w:r><w:t>Name:</w:t><w:tab/><w:t>a man</w:t><w:br/><w:t>Town</w:t></w:r>",
         '<w:commentRangeStart w:id="0"/>' + run("one") + '<w:commentRangeEnd w:id="0"/><w:r>'
         '<w:commentReference w:id="0"/></w:r>' + run(" two"),
+        run("one ")
+        + "".join(
+            f'<w:bookmark{side} w:id="{number}"/>' + run(word)
+            for side, number, word in (
+                *(("Start", 1, "two "), ("Start", 2, "three ")),
+                *(("End", 1, "four"), ("End", 2, " five")),
+            )
+        ),
     ],
 )
 def test_runs_stay_around_their_words(body):
@@ -95,6 +103,8 @@ def test_runs_stay_around_their_words(body):
         # A mark of a pair comes before the other, and a field is whole.
         order = 'begin|separate|"end"|Start|End'
         assert re.findall(order, found) == re.findall(order, body)
+        for number in ("1", "2") if 'End w:id="2"' in body else ():
+            assert found.index(f'Start w:id="{number}"') < found.index(f'End w:id="{number}"')
 
 
 def shown(body):
