@@ -100,7 +100,9 @@ def main():
     parser.add_argument("--dtypes", type=names, default=["float32", "int8"])
     parser.add_argument("--beams", type=integers, default=[4, 1])
     parser.add_argument("--count", type=int, default=1000, help="of texts")
-    parser.add_argument("--long", type=int, default=2000, help="texts of the page left open")
+    parser.add_argument(
+        "--long", type=int, default=2000, help="texts of the page left open; 0: none"
+    )
     parser.add_argument("--threads", type=integers, default=[1])
     parser.add_argument("--peer", type=pathlib.Path, help="the folder of transformers.js")
     parser.add_argument("--runtime", type=pathlib.Path, help="as of `kformer export`")
@@ -141,6 +143,8 @@ def main():
                 print_page(f"{browser}, transformers.js", "float32", result)
         for kind, name in (("onnx", "onnxruntime in Python"), ("saved_model", "SavedModel")):
             print_texts(name, "float32", *in_python(options, kind, beam, texts))
+    if not options.long:
+        return
     print()
     print_head(("browser", "MiB after 100 texts", "after half", "after all"))
     long = [texts[i % len(texts)] for i in range(options.long)]
