@@ -96,6 +96,8 @@ class HTML(Format):
             if token.kind != "start" or is_whole or not is_translated:
                 continue
             values = {name: token.attributes[name] for name in _LANGUAGE & {*token.attributes}}
+            if any("{" in value for value in values.values()):
+                continue  # A template fills it in.
             codes = {value and two_letters(value) for value in values.values()}
             is_page = token.name == "html" and not has_page
             if is_page or not known:

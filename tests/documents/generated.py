@@ -226,15 +226,19 @@ def _entries(text):
 
 
 def untranslated(source, text):
-    """The entries that had no translation, and have none now, or one with other tags or lines."""
-    bad = []
+    """The entries that had no translation, and have none now, or one with other tags or lines;
+    those without a word to translate stay empty.
+    """
+    bad, kept = [], re.compile(r"%\(\w+\)s|%\w|&#?\w+;|<[^>]*>")
     for before, entry in zip(polib.pofile(source), polib.pofile(text), strict=True):
         if before.obsolete or before.msgstr or any(before.msgstr_plural.values()):
             continue
         for value in [entry.msgstr] if not entry.msgid_plural else entry.msgstr_plural.values():
             same = value.count("\n") == entry.msgid.count("\n")
             tags = [sorted(re.findall(r"</?\w+>", side)) for side in (value, entry.msgid)]
-            if not value.strip() or not same or tags[0] != tags[1]:
+            is_changed = not same or tags[0] != tags[1]
+            has_words = re.search(r"[^\W\d_]", kept.sub("", entry.msgid))
+            if is_changed if value.strip() else has_words:
                 bad.append(entry.msgid)
     return bad
 

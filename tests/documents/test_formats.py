@@ -139,6 +139,7 @@ def test_the_language_of_a_page():
     for before, after in (
         ("LANG=en xml:lang = 'en'", 'LANG="de" xml:lang="de"'),
         ("lang", 'lang="de"'),
+        ('{% if a %} lang="{{ a }}"{% endif %}', '{% if a %} lang="{{ a }}"{% endif %}'),
     ):
         found = translated(page.format(before), "html", target_language="de")
         assert found == page.format(after).replace("c<", "C<")
