@@ -217,7 +217,7 @@ class _Placing:
         kind = unicodedata.category(sign[0])
         is_apart = start == 0 or self.target[start - 1].isspace()
         is_before = is_apart and not (after or " ").isspace()
-        return is_word or kind == "Ps" or (is_before and (kind in ("Pi", "Pf") or sign in "\"'#$"))
+        return is_word or kind == "Ps" or (is_before and (kind in ("Pi", "Pf") or sign in "\"'#$<"))
 
     def place(self, spans, low, high):
         """Places sibling spans within the tokens from `low` to `high` of the target."""

@@ -125,3 +125,7 @@ def test_no_line_of_a_subtitle_ends_with_a_sign_that_opens():
     for function in (str.upper, reverse, dictionary):
         found = translate_document(Fake(function), text, "srt").text
         assert not re.search(r"[\[(]\n|\n[\])]", found)
+    lines = "The <EXCLUDE_PATTERN>s can be file and/or directory patterns that will be\\nexcluded"
+    page = f'msgid "{lines} from generation."\nmsgstr ""\n'
+    found = translate_document(Fake(reverse), page, "po").text
+    assert "<EXCLUDE_PATTERN>s" in found.split("msgstr")[1]
