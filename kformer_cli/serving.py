@@ -47,7 +47,8 @@ def serve(
     Example: [bold]kformer serve en-de=saved_models/en-de --port 8501[/bold]
     """
     # Keras takes its backend when it is imported, so that a configuration is read before that.
-    engine = options["engine"] or (read_values(config) if config else {}).get("engine", "local")
+    values = {} if config is None else read_values(config)
+    engine = options["engine"] or values.get("engine", "local")
     if engine == "torch":
         os.environ["KERAS_BACKEND"] = "torch"
     if print_ray_config:
@@ -64,8 +65,8 @@ def serve(
         logging.getLogger(name).setLevel(logging.ERROR)
     with quiet_imports():
         from kformer.serving.run import serve as run
-        from kformer.serving.settings import ServerSettings, read_config
-    settings = {"models": (), **({} if config is None else read_config(config))}
+        from kformer.serving.settings import ServerSettings, checked
+    settings = {"models": (), **checked(values, config)}
     settings |= set_options(options, SERVING)
     if models:
         settings["models"] = tuple(models)

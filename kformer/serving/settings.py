@@ -206,7 +206,22 @@ def read_config(path):
         ImportError: PyYAML is not installed.
         ValueError: it is not YAML, or a key or a value is wrong; the message names the key.
     """
-    path, values = pathlib.Path(path), read_values(path)
+    return checked(read_values(path), path)
+
+
+def checked(values, path):
+    """Checks the values that stand in a configuration.
+
+    Args:
+        values: dict.
+        path: path of the file, for messages.
+
+    Returns:
+        Dict: keyword arguments of `ServerSettings`.
+
+    Raises:
+        ValueError: a key or a value is wrong; the message names the key.
+    """
     try:
         _check_keys(values, {"models", *SERVING}, "")
         if "models" in values:

@@ -263,6 +263,10 @@ def test_a_configuration_chooses_the_engine_and_its_backend(tmp_path, monkeypatc
     served = []
     monkeypatch.setattr("kformer.serving.run.serve", lambda one, report: served.append(one))
     run = FROZEN.parents[1] / "tests" / "frozen_run"
-    (tmp_path / "c.yaml").write_text(f"engine: torch\nmodels: {{en-zh: {run}}}\n")
-    assert main(["serve", "--config", str(tmp_path / "c.yaml")]) == 0
+    # A pipe can be read once.
+    reader, writer = os.pipe()
+    os.write(writer, f"engine: torch\nmodels: {{en-zh: {run}}}\n".encode())
+    os.close(writer)
+    assert main(["serve", "--config", f"/dev/fd/{reader}"]) == 0
+    os.close(reader)
     assert served[0].engine == "torch" and os.environ["KERAS_BACKEND"] == "torch"
