@@ -16,13 +16,13 @@ TAGS = [">>fra<<", ">>deu<<", ">>cmn_Hans<<"]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
 
-def trained(model_type, seed=0, **settings):
+def trained(model_type, texts=None, seed=0, vocabulary_size=500, **settings):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus(seed=seed)),
+        sentence_iterator=iter(corpus(seed=seed) if texts is None else texts),
         model_writer=out,
         model_type=model_type,
-        vocab_size=500,
+        vocab_size=vocabulary_size,
         hard_vocab_limit=False,
         minloglevel=2,
         **settings,

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import io
 import json
 import pathlib
 import re
@@ -12,7 +11,6 @@ import subprocess
 
 import numpy as np
 import pytest
-import sentencepiece
 
 import kformer
 from kformer.export.onnx.export import describe_text
@@ -21,7 +19,7 @@ from kformer.export.web import export_web
 from kformer.interop.tokenizers import read_tokenizer
 from kformer.text.sentencepiece_training import SPECIAL_IDS
 from kformer.text.text_bound import source_rows
-from tests.interop.tokenizer_folders import marian, mbart, nllb, t5, trained_models
+from tests.interop.tokenizer_folders import marian, mbart, nllb, t5, trained, trained_models
 from tests.prepared import add_browser_runtime
 from tests.text_samples import tricky_texts
 
@@ -129,18 +127,7 @@ def tokenizers(folder):
 
 
 def raw_model(texts, model_type, **settings):
-    out = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
-        model_writer=out,
-        model_type=model_type,
-        vocab_size=90,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **SPECIAL_IDS,
-        **settings,
-    )
-    return out.getvalue()
+    return trained(model_type, texts, vocabulary_size=90, **SPECIAL_IDS, **settings)
 
 
 @needs_node
