@@ -7,12 +7,22 @@ import typer
 
 from kformer_cli.checks import check_sides
 from kformer_cli.environment import quiet_imports, refuse
-from kformer_cli.options import BATCH, MACHINE, Json, Run, option, with_options
+from kformer_cli.options import (
+    BATCH,
+    LANGUAGES,
+    MACHINE,
+    Json,
+    Run,
+    option,
+    set_options,
+    with_options,
+)
 from kformer_options.model_folders import check_trained
+from kformer_options.names import named
 from kformer_options.text_files import check_output
 
 
-@with_options({**BATCH, **MACHINE}, batch_size=32)
+@with_options({**LANGUAGES, **BATCH, **MACHINE}, batch_size=32)
 def align(
     source: pathlib.Path = option("Source text.", required=True, metavar="FILE"),
     target: pathlib.Path = option(
@@ -56,6 +66,9 @@ def align(
         run is not None and iterations is not None,
         "--iterations is for the statistical aligner: leave it out, or the run.",
     )
+    languages = set_options(options, LANGUAGES)
+    for name in languages:
+        refuse(run is None, f"{named(name)} is for a run: give one, or leave it out.")
     refuse(as_json and gold is None, "--json prints the error rate: give --gold, or leave it out.")
     with quiet_imports():
         from kformer.data import word_alignment
@@ -67,7 +80,7 @@ def align(
     if run is None:
         alignments = word_alignment.align_words(*sides, iterations=iterations or 5)
     else:
-        translator = streaming.load_run_translator(run)
+        translator = streaming.load_run_translator(run, **languages)
         with Progress(len(sides[0])) as progress:
             settings = {"batch_size": options["batch_size"], "progress": progress}
             alignments = translator.align(*sides, **settings)
@@ -80,7 +93,7 @@ def align(
         print(json.dumps({"alignment_error_rate": error}) if as_json else f"AER  {error:.4f}")
 
 
-@with_options({**BATCH, **MACHINE}, batch_size=32)
+@with_options({**LANGUAGES, **BATCH, **MACHINE}, batch_size=32)
 def calibrate(
     run: Run,
     source: pathlib.Path = option(
@@ -113,7 +126,7 @@ def calibrate(
         from kformer.utils.lines import read_lines
     sides = read_lines(source, "source"), read_lines(target, "target")
     expected = None if alignments is None else read_pharaoh(alignments, *sides)
-    translator = streaming.load_run_translator(run)
+    translator = streaming.load_run_translator(run, **set_options(options, LANGUAGES))
     entries = translator.calibrate(*sides, alignments=expected, batch_size=options["batch_size"])
     update_config(run, entries)
     if as_json:

@@ -10,6 +10,7 @@ from kformer_cli.checks import check_search, check_sides
 from kformer_cli.environment import quiet_imports, refuse
 from kformer_cli.options import (
     BATCH,
+    LANGUAGES,
     LIMITS,
     MACHINE,
     SEARCH,
@@ -32,9 +33,9 @@ _SEARCH = {
 
 
 @with_options(
-    {**_SEARCH, **BATCH, **MACHINE},
-    first="source output_source output_target reference backward closest beam_size batch_size "
-    "backend",
+    {**_SEARCH, **LANGUAGES, **BATCH, **MACHINE},
+    first="source output_source output_target reference backward closest beam_size "
+    "target_language batch_size backend",
     beam_size=5,
     batch_size=64,
 )
@@ -83,7 +84,8 @@ def distill(
 
     A student learns more from what a good teacher writes than from what people write, and more
     still if several teachers translate separately, and others backwards. Train it with `kformer
-    train` on the two files; give it the teacher's tokenizer, so that it may teach in turn.
+    train` on the two files; give it the teacher's tokenizer, so that it may teach in turn. A run of
+    --backward translates from the target language to the source language.
 
     Example: [bold]kformer distill runs/1 runs/2 runs/3 --source train.en --reference train.de
     --closest --output-source kd.en --output-target kd.de[/bold]
@@ -119,7 +121,12 @@ def distill(
         from kformer.utils.progress import Progress
     sources = read_lines(source, "source")
     references = None if reference is None else read_lines(reference, "reference")
+    languages = [options[name] for name in LANGUAGES]
     forward, back = _load(teachers, separately), _load(backward or [], separately)
+    forward = [each.for_languages(target=languages[1]) for each in forward]
+    # A model may read the target language alone, and that of --backward is the source language.
+    forward = [each.for_direction(*languages) for each in forward]
+    back = [each.for_direction(*reversed(languages)) for each in back]
     settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}
     settings |= set_options(options, [*_SEARCH, "batch_size"])
     texts = len(forward) + len(back) * (2 if round_trips else 1)

@@ -9,7 +9,17 @@ import typer
 from kformer_cli.checks import check_text
 from kformer_cli.command import Command, Group
 from kformer_cli.environment import quiet_imports, refuse
-from kformer_cli.options import MACHINE, SEARCH, Json, Run, flag, option, set_options, with_options
+from kformer_cli.options import (
+    LANGUAGES,
+    MACHINE,
+    SEARCH,
+    Json,
+    Run,
+    flag,
+    option,
+    set_options,
+    with_options,
+)
 from kformer_options.figure_files import check_figure
 from kformer_options.model_folders import check_run, check_trained
 from kformer_options.text_files import check_output
@@ -26,7 +36,7 @@ _BEAM = {"beam_size": SEARCH["beam_size"]}
 
 
 @plot.command(cls=Command)
-@with_options({**_BEAM, **MACHINE})
+@with_options({**_BEAM, **LANGUAGES, **MACHINE})
 def attention(
     run: Run,
     source: str = option("A sentence to translate.", required=True, metavar="TEXT"),
@@ -69,8 +79,8 @@ def attention(
     check_trained(run)
     with quiet_imports():
         from kformer import plots
-        from kformer.translating.translator import Translator
-    translator = Translator.load(run)
+        from kformer.translating import streaming
+    translator = streaming.load_run_translator(run, **set_options(options, LANGUAGES))
     maps = plots.attention_maps(translator, source, target, **set_options(options, _BEAM))
     if is_page:
         page = plots.attention_html(maps, model=pathlib.Path(run).resolve().name)

@@ -10,6 +10,7 @@ from kformer.translating.translation import Hypothesis, Translation, Translation
 from kformer.utils.checks import check_texts
 from kformer.utils.files import check_format_version, read_json
 from kformer_options.installed import check_extra
+from kformer_options.text_files import check_same_length
 
 
 class CTranslate2Translator:
@@ -77,8 +78,8 @@ class CTranslate2Translator:
             texts: list of str or bytes.
             n_best: int, default 1. The number of hypotheses of each text.
             beam_size: int, default `None`, for that of the run that was exported.
-            target_language: list with a str or `None` for each text, default `None`. Codes among
-                `languages`; `None` for the model's own.
+            target_language: str, or list with a str or `None` for each text, default `None`. Codes
+                among `languages`; `None` for the model's own.
             batch_size: int, default 0, for all. The most texts that are computed at once.
             **options: further arguments of CTranslate2's `translate_batch`.
 
@@ -86,7 +87,10 @@ class CTranslate2Translator:
             List of `Translation`, in the order of the texts.
         """
         texts = check_texts(texts)
-        rows, prefixes, truncated = self._read(texts, target_language or [None] * len(texts))
+        is_one = target_language is None or isinstance(target_language, str)
+        codes = [target_language] * len(texts) if is_one else list(target_language)
+        check_same_length("the texts", len(texts), "target_language", len(codes))
+        rows, prefixes, truncated = self._read(texts, codes)
         empty = [Hypothesis("", 0.0, None, None)] * n_best
         results = [Translation(empty, was_cut) for was_cut in truncated]
         indices = [i for i, row in enumerate(rows) if row]

@@ -132,10 +132,9 @@ class ServedTranslator(Served):
         return outputs
 
     def _attention(self, text, code):
-        translator = (
-            self._translator if code is None else self._translator.for_languages(None, code)
+        source_tokens, target_tokens, weights = self._translator.attention(
+            text, target_language=code
         )
-        source_tokens, target_tokens, weights = translator.attention(text)
         tokens = {"source_tokens": source_tokens, "target_tokens": target_tokens}
         columns = {name: _strings([values]) for name, values in tokens.items()}
         return {**columns, "attention": weights[np.newaxis]}

@@ -86,11 +86,17 @@ def settle_search(path, options, train, validation, lengths, steps, report):
         if language in (None, default):
             entries["search"] = dataclasses.asdict(chosen)
         if language is not None:
-            by_language[language] = {name: getattr(chosen, name) for name in _CHOSEN}
+            by_language[language] = _chosen_values(chosen)
     if by_language:
+        # Where the default language keeps its search, one gets back to it from another language.
+        by_language.setdefault(default, _chosen_values(translator.options))
         entries[SEARCH_BY_LANGUAGE] = by_language
     if reasons:
         run_directory.write_config(path, {**config, **entries, REASON: "; ".join(reasons)})
+
+
+def _chosen_values(options):
+    return {name: getattr(options, name) for name in _CHOSEN}
 
 
 def _choice(translator, validation, lengths, tokens, has_base):

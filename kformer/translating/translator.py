@@ -150,7 +150,9 @@ class Translator:
                 arguments[name] = [arguments[name]]
         names = ("alignment", "confidence", "coverage")
         annotations = {name: arguments.pop(name, False) for name in names}
-        language = {"target_language": arguments.get("target_language")}
+        language = arguments.get("target_language")
+        if language is not None and not isinstance(language, str):
+            arguments["target_language"] = language = list(language)  # It is read twice.
         texts = [texts] if is_one else check_texts(texts)
         has_lists = arguments.get("n_best", self.options.n_best) != 1
         has_lists = has_lists or arguments.get("alternatives") is not None
@@ -161,7 +163,7 @@ class Translator:
             )
         results = self.translate(texts, **arguments)
         if any(annotations.values()):
-            results = self.annotated(texts, results, **annotations, **language)
+            results = self.annotated(texts, results, **annotations, target_language=language)
         elif has_lists:
             results = [[hypothesis.text for hypothesis in result.hypotheses] for result in results]
         else:
@@ -456,21 +458,28 @@ class Translator:
             results[word_alignment.COVERAGE] = self.config[word_alignment.COVERAGE] = weights
         return results
 
-    def attention(self, source, target=None, **options) -> translation.AttentionMap:
+    def attention(
+        self, source, target=None, *, target_language=None, **options
+    ) -> translation.AttentionMap:
         """Returns the cross-attention of every layer and head, from one forward pass.
 
         Args:
             source: str.
             target: str, default `None`. The translation; `None` for the one that the search finds.
+            target_language: str, default `None`. A code among `tokenizer.languages`; `None` for
+                the translator's own language.
             **options: fields of `SearchOptions` for that search.
 
         Returns:
             `AttentionMap`.
 
         Raises:
-            ValueError: the translator has an ensemble, which has no attention of its own.
+            ValueError: the translator has an ensemble, which has no attention of its own; or the
+                model has no such language.
         """
         self._check_single("looked into")
+        if target_language is not None:
+            return self.for_languages(target=target_language).attention(source, target, **options)
         if target is None:
             labels = self.translate([source], **options)[0].hypotheses[0].ids
         else:

@@ -475,11 +475,11 @@ def test_the_language_is_the_first_token_of_a_source(tiny_transformer, tmp_path,
     assert found["de"] != found["en"]
     reader = CTranslate2Translator(path)
     assert reader.languages == ["de", "en"]
-    single = {code: reader(texts, target_language=[code] * len(texts)) for code in ("de", "en")}
+    single = {code: reader(texts, target_language=code) for code in ("de", "en")}
     assert single["de"] == reader(texts) != single["en"]
     codes = ["en", None, "en", "de"]
     rows = [single[code or "de"][i] for i, code in enumerate(codes)]
-    assert reader(texts, target_language=codes) == rows
+    assert reader(texts, target_language=np.array(codes)) == rows
     with pytest.raises(FileNotFoundError, match="make a run of it by `kformer import`"):
         check_trained(path)
     again = load_checkpoint(path)

@@ -1,11 +1,16 @@
 """The search that a training chooses at its end is the run's own from then on."""
 
+import dataclasses
+import types
+
+import numpy as np
 import pytest
 
 import kformer
 from kformer.saving.run_directory import read_config
-from kformer.trainer import search, train_run
+from kformer.trainer import TrainOptions, search, train_run
 from tests.trainer.test_run import write_pairs, write_small_run
+from tests.two_languages import new_translator
 
 
 @pytest.mark.heavy
@@ -61,3 +66,18 @@ def test_a_training_chooses_its_search(tmp_path, monkeypatch):
     assert further["search"] == read_config(tmp_path / "run")["search"]
     assert "search_reason" not in further
     assert train("plain", **options, start_from=start, steps=2, choose_search=False) == []
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_a_language_that_keeps_its_search_has_it_after_another_one(tmp_path):
+    start = new_translator()
+    start.options = dataclasses.replace(start.options, length_penalty=0.7, length_offset=9)
+    start.save(tmp_path)
+    train, lengths = types.SimpleNamespace(num_tokens=10, steps_per_epoch=1), np.array([4, 6])
+    settings = lambda: {"fr": (lengths, lengths)}, 1, lambda sentence: None
+    search.settle_search(tmp_path, TrainOptions(), train, [], *settings)
+    translator = kformer.Translator.load(tmp_path)
+    french = translator.for_languages(target="fr")
+    assert french.options.length_penalty == 1.0
+    german = french.for_languages(target="de")
+    assert german.options == translator.options == start.options

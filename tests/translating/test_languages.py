@@ -1,5 +1,6 @@
 """One model for several target languages, whose texts are translated together."""
 
+import numpy as np
 import pytest
 
 import kformer
@@ -47,11 +48,18 @@ def test_constraints_and_words_go_with_their_texts(translator):
     settings = {"target_language": CODES, "terms": terms, "batch_size": 2}
     texts = translator(TEXTS, **settings)
     assert "noon" in texts[2] and "ten" in texts[4]
-    words = translator(TEXTS, **settings, alignment=True, confidence=True)
+    codes = {**settings, "target_language": iter(CODES)}  # It can be read once.
+    words = translator(TEXTS, **codes, alignment=True, confidence=True)
     assert [each.text for each in words] == texts
     german = translator.for_languages(target="de")
     [alone] = german(TEXTS[-1:], alignment=True, confidence=True)
     assert words[-1].alignment == alone.alignment
+    for found, expected in zip(
+        translator.attention(TEXTS[0], target_language="en"),
+        translator.for_languages(target="en").attention(TEXTS[0]),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
     done = []
     translator.translate(TEXTS, **settings, progress=done.append)
     assert done == sorted(done) and done[-1] == len(TEXTS)
