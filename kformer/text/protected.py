@@ -5,9 +5,11 @@ import re
 # What a program fills in or a reader types: the model does not see it.
 HIDDEN, VISIBLE = "hidden", "visible"
 
+# Latin, Greek and Cyrillic. Chinese has no spaces around an address.
+_LETTERS = r"A-Za-z0-9\u00c0-\u04ff"
 _URL = r"""(?:https?|ftp|file)://[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
-_WWW = r"""www\.[A-Za-z0-9-]+\.[^\s<>"'`|{}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
-_MAIL = r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
+_WWW = rf"""www\.[{_LETTERS}-]+\.[^\s<>"'`|{{}}\u3000-\u303f\uff00-\uffef\u4e00-\u9fff]+"""
+_MAIL = rf"[{_LETTERS}._%+-]{{1,64}}@[{_LETTERS}-]{{1,63}}(?:\.[{_LETTERS}-]{{1,63}})+"
 # No letter of Latin, Greek or Cyrillic follows. Chinese has no spaces.
 _END = r"(?![\dA-Za-z_\u00c0-\u04ff])"
 # %-5d, %.*s, %1$@, %I64d, where no catalogue says that "100% sure" has none.

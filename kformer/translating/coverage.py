@@ -13,6 +13,8 @@ import re
 import numpy as np
 from keras import ops
 
+from kformer.data.corpora.languages import base_code
+from kformer.text.numerals import SPELLED
 from kformer.text.words import split_words
 from kformer.translating import mistakes
 from kformer.translating.mistakes import Span
@@ -72,8 +74,10 @@ def coverages(translator, pairs, batch_size, progress=None, only_unusual=False):
             alone whose lengths are unlike nine of ten pairs: that saves nine tenths of the time.
     """
     entry, tokenizer = translator.config.get(COVERAGE, {}), translator.tokenizer
-    code = tokenizer.target_language or (entry.get("languages") or (None, None))[1]
-    others = mistakes.are_in_other_language(pairs.targets, code)
+    codes = tokenizer.source_language, tokenizer.target_language
+    codes = [a or b for a, b in zip(codes, entry.get("languages") or (None, None), strict=True)]
+    has_words = all(code and base_code(code) in SPELLED for code in codes)
+    others = mistakes.are_in_other_language(pairs.targets, codes[1])
     judged, indices = [None] * len(others), range(len(others))
     if only_unusual and "lengths" in entry:
         low, high = entry["lengths"]
@@ -83,7 +87,7 @@ def coverages(translator, pairs, batch_size, progress=None, only_unusual=False):
     for i, sides in _features(translator, read, batch_size, progress):
         judged[indices[i]] = [_judged(side, entry, name) for name, side in sides.items()]
     rows = zip(pairs.sources, pairs.targets, judged, others, strict=True)
-    return [_coverage(*row) for row in rows]
+    return [_coverage(*row, has_words) for row in rows]
 
 
 def without_model(source, target):
@@ -96,8 +100,8 @@ def _length(source, target):
     return float(np.log((len(source.encode()) + 8) / (len(target.encode()) + 8)))
 
 
-def _coverage(source, target, judged, is_other_language=False):
-    sides = mistakes.find_mistakes(source, target, is_other_language)
+def _coverage(source, target, judged, is_other_language=False, has_words=False):
+    sides = mistakes.find_mistakes(source, target, is_other_language, has_words)
     probability = 0.0
     for text, spans, judgement in zip((source, target), sides, judged or (None, None), strict=True):
         if judgement is not None:

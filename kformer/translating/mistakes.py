@@ -1,13 +1,15 @@
 """Mistakes of a translation that show without a model: numbers, addresses, repetition, copies."""
 
+import collections
 import functools
+import re
 from typing import NamedTuple
 
 import numpy as np
 
 from kformer.data.corpora.languages import LanguageScores, base_code
-from kformer.text.numerals import is_spelled, numbers_of
-from kformer.text.protected import HIDDEN, protected
+from kformer.text.numerals import numbers_of
+from kformer.text.protected import HIDDEN, protected, without_overlaps
 from kformer.text.scripts import CHINESE_JAPANESE, is_of
 from kformer.text.words import split_words
 from kformer_options.installed import is_installed
@@ -15,6 +17,15 @@ from kformer_options.installed import is_installed
 # The probability of what is not there at all, such as a number.
 _SURE = 0.95
 _LEAST_NUMBER = 10
+# The digits of a number whose groups may differ, such as that of a phone.
+_LONG = 7
+_LONG_NUMBER = re.compile(r"\d[\d ()/\u00a0-]*\d")
+# What `protected` leaves to the model: /usr/bin, C:\\x.txt, example.org, @name.
+_PATH = re.compile(
+    r"(?<![\w./])(?:~|\.{1,2})?(?:/[\w.-]*\w){2,}|\b[A-Za-z]:(?:\\[\w.-]*\w)+|(?<![\w.@])@\w{2,}"
+    r"|(?<![\w.@/-])(?:[A-Za-z0-9-]+\.)+(?:com|org|net|edu|gov|info)\b(?![.@\w])",
+    re.ASCII,
+)
 # The words that a part repeats at least, and that a part has which comes again later. Chinese and
 # Japanese words are single characters, which are often doubled.
 _REPEATED, _REPEATED_CHARACTERS, _AGAIN = 2, 5, 5
@@ -42,20 +53,23 @@ class Span(NamedTuple):
     kind: str = "words"
 
 
-def find_mistakes(source, target, is_other_language=False):
+def find_mistakes(source, target, is_other_language=False, has_words=False):
     """Returns what of a source is not in its translation, and the other way round.
 
-    Numbers below 10 do not count, nor do those that stand there in words.
+    Numbers below 10 do not count, and a number in words is as good as one in digits.
 
     Args:
         source, target: str.
         is_other_language: bool, default `False`. Whether the translation is in another language
             than it should be, by `are_in_other_language`.
+        has_words: bool, default `False`. Whether the words for numbers of both languages are known,
+            so that numbers in words count, too.
 
     Returns:
         Tuple of two lists of `Span`, of the source and of the translation.
     """
-    missing, added = (_unmatched(*sides) for sides in ((source, target), (target, source)))
+    sides = (source, target), (target, source)
+    missing, added = (_unmatched(*each, has_words) for each in sides)
     words, others = split_words(target), split_words(source)
     spans = word_spans(target, words)
     for start, stop in repetitions(words, others):
@@ -123,18 +137,46 @@ def _span(text, start, stop, kind):
     return Span(start, stop, text[start:stop], _SURE, kind)
 
 
-def _unmatched(text, other):
-    """The numbers, addresses and placeholders of a text that another does not have."""
-    hidden = [(start, stop) for start, stop, kind in protected(text) if kind == HIDDEN]
-    spans = [_span(text, *each, "address") for each in hidden if text[slice(*each)] not in other]
-    values, lower = frozenset().union(*(n.values for n in numbers_of(other))), other.lower()
-    for start, stop, choices in numbers_of(text):
-        is_small = max(choices) < _LEAST_NUMBER
-        if is_small or choices & values or any(a <= start < b for a, b in hidden):
+def _unmatched(text, other, has_words):
+    """The numbers, addresses and placeholders of a text that another has less often."""
+    addresses = [(start, stop) for start, stop, kind in protected(text) if kind == HIDDEN]
+    addresses = without_overlaps(sorted([*addresses, *(m.span() for m in _PATH.finditer(text))]))
+    spans, counts = [], collections.Counter()
+    for start, stop in addresses:
+        address = text[start:stop]
+        counts[address] += 1
+        if counts[address] > other.count(address):
+            spans.append(_span(text, start, stop, "address"))
+    # The groups of a long number may differ.
+    long = {digits for digits, _ in _long_numbers(other)}
+    known = addresses + [span for digits, span in _long_numbers(text) if digits in long]
+    counts = collections.Counter(value for each in numbers_of(other) for value in each.values)
+    for number in numbers_of(text):
+        start, stop, values, _ = number
+        if not _counts(number, text, has_words) or any(a <= start < b for a, b in known):
             continue
-        if not any(is_spelled(value, lower) for value in choices):
+        value = max(values, key=counts.__getitem__)
+        counts[value] -= 1
+        if counts[value] < 0:
             spans.append(_span(text, start, stop, "number"))
     return spans
+
+
+def _counts(number, text, has_words):
+    """Whether a number must be in the translation, too."""
+    if number.is_spelled:  # A hundred and a dozen are often not meant so.
+        value = min(number.values)
+        return has_words and value > 12 and str(value).strip("0") != "1"
+    digits = "".join(filter(str.isdecimal, text[number.start : number.stop]))
+    return max(number.values) >= _LEAST_NUMBER or len(digits.lstrip("0")) > 1
+
+
+def _long_numbers(text):
+    """Yields the digits and the span of what may be the number of a phone or an account."""
+    for match in _LONG_NUMBER.finditer(text):
+        digits = "".join(filter(str.isdecimal, match[0].replace("(0)", "")))
+        if len(digits) >= _LONG:
+            yield digits, match.span()
 
 
 def _is_copy(words, source):

@@ -15,7 +15,24 @@ pytestmark = pytest.mark.any_backend
         ("It costs 25 euros.", "Es kostet 52 Euro.", ["25"], ["52"]),
         ("Twenty-five men, 7 women.", "25 Männer, sieben Frauen.", [], []),
         ("三十二个人", "32 people", [], []),
+        ("3.50 euros at 7:30", "3,5 Euro um 19.30 Uhr", [], []),
+        ("3.50 euros", "350 Euro", ["3.50"], ["350"]),
+        ("2 million people", "2 Leute", ["2 million"], []),
+        ("2 million people", "2.000.000 Leute", [], []),
+        ("25 men and 25 women", "25 Männer und Frauen", ["25"], []),
+        ("2024-10-17, 1980s", "17. Oktober 2024, 20世纪80年代", [], []),
+        ("+49 (0)30 123-4567", "+49 30 1234567", [], []),
+        ("Louis XIV", "Ludwig der 16.", ["XIV"], ["16"]),
+        ("half past ten, 50 % of them", "10:30, die Hälfte", [], []),
         ("See http://a.org/12.", "Siehe http://a.org/12.", [], []),
+        ("Hello {name}!", "{name}, hallo {name}!", [], ["{name}"]),
+        (
+            "See /usr/bin or a.b.org or C:\\x\\y.",
+            "Und/oder.",
+            ["/usr/bin", "a.b.org", "C:\\x\\y"],
+            [],
+        ),
+        ("Write to mül@exä.de, @ann.", "Schreib.", ["mül@exä.de", "@ann"], []),
         ("Write to a@b.org, {name}!", "Schreiben Sie!", ["a@b.org", "{name}"], []),
         ("Hello", "Hallo %s", [], ["%s"]),
         ("a man in a hat", "ein Mann mit Hut mit Hut mit Hut", [], ["mit Hut mit Hut"]),
@@ -28,6 +45,13 @@ def test_what_is_missing_or_too_much(source, target, missing, added):
     assert [[span.text for span in side] for side in found] == [missing, added]
     for text, side in zip((source, target), found, strict=True):
         assert all(text[span.start : span.stop] == span.text for span in side)
+
+
+def test_numbers_in_words_count_where_both_languages_are_known():
+    pair = "Twenty-five of a hundred men", "Männer"
+    assert find_mistakes(*pair) == ([], [])
+    (span,), _ = find_mistakes(*pair, has_words=True)
+    assert span.text == "Twenty-five"
 
 
 @pytest.mark.parametrize(
