@@ -48,7 +48,15 @@ class EngineSpeed(NamedTuple):
 
 
 def compare_engines(
-    run, texts, references=(), *, engines=None, beam_sizes, batch_sizes, languages=(), report=None
+    run,
+    texts,
+    references=(),
+    *,
+    engines=None,
+    beam_sizes,
+    batch_sizes,
+    languages=(None, None),
+    report=None,
 ):
     """Measures engines one after the other.
 
@@ -58,7 +66,8 @@ def compare_engines(
         references: list of str, default empty. Their translations, for BLEU.
         engines: list of str or `None`, default `None`. Names in `ENGINES`; `None` for all.
         beam_sizes, batch_sizes: lists of int.
-        languages: pair of str, default empty. Those of a model of several.
+        languages: pair of str or `None`, default `None` for both. Those of the texts, for a model
+            of several.
         report: function or `None`, default `None`. It takes a sentence before each engine.
 
     Returns:
@@ -140,9 +149,9 @@ def measure(work):
     """
     engine, texts = ENGINES[work["engine"]], work["texts"]
     is_run = engine.extra == "torch"
-    translator = load_run_translator(
-        work["run"], *work["languages"], dtype=engine.dtype if is_run else None
-    )
+    translator = load_run_translator(work["run"], dtype=engine.dtype if is_run else None)
+    # A validation set has two languages, and a model may read the target's alone, or none.
+    translator = translator.for_direction(*work["languages"])
     result = {"speeds": [], "translations": [], "remark": None}
     for beam_size in work["beam_sizes"]:
         try:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from kformer.saving.run_directory import read_config
+from kformer.trainer.lines import DIRECTIONS
 from kformer.utils.checks import shown
 from kformer.utils.types import Path
 from kformer_options.training import TEXTS, TRAINING
@@ -57,7 +58,8 @@ def model_card(
         weights = f"The weights are those of {origin}"
         parts.append(f"## Origin\n\n{weights}, and were trained further if a training follows.")
     if isinstance(training := config.get("training"), dict):
-        parts += _training(run, training, config.get("part"))
+        directions = config.get(DIRECTIONS, ())
+        parts += _training(run, training, config.get("part"), directions)
     if scores:
         parts.append("## Scores\n\n" + _table(scores))
     return "\n\n".join(parts) + "\n"
@@ -70,13 +72,15 @@ def _header(languages, license):
     return "\n".join(["---", *lines, "---"])
 
 
-def _training(run, training, part):
+def _training(run, training, part, directions):
+    others = ("corpora", "monolingual_source", "monolingual_target")
     files = [
         f"- {name.replace('_', ' ')}: `{training[name]}`"
-        for names in (*reversed(TEXTS), ("monolingual_source", "monolingual_target"))
+        for names in (*reversed(TEXTS), others)
         for name in names
         if training.get(name)
     ]
+    files += [f"- directions: {', '.join(directions)}"] if directions else []
     yield "## Data\n\n" + "\n".join(files)
     history = run / "history.csv"
     if history.exists():
@@ -135,16 +139,22 @@ def _command(training):
 
 
 def _table(scores):
+    rows = []
     for score in scores:
+        # Of `--corpora`, by direction.
+        parts = score.get("directions") if isinstance(score, dict) else None
+        rows += parts.items() if isinstance(parts, dict) else [("", score)]
+    for _, score in rows:
         values = [score.get(name) for name in _MEASURES] if isinstance(score, dict) else []
         kinds = (numbers.Real, numbers.Real, str, str)
         if not values or not all(map(isinstance, values, kinds)):
             expected = "what `kformer evaluate --json` printed"
             raise ValueError(f"Scores must be {expected}, but {shown(score)} was given.")
-    rows = ["| BLEU | chrF | signatures |", "|---|---|---|"]
-    rows += [
-        f"| {score['bleu']:.2f} | {score['chrf']:.2f} | `{score['bleu_signature']}`, "
-        f"`{score['chrf_signature']}` |"
-        for score in scores
+    cells = [
+        [name, f"{score['bleu']:.2f}", f"{score['chrf']:.2f}"]
+        + [f"`{score['bleu_signature']}`, `{score['chrf_signature']}`"]
+        for name, score in rows
     ]
-    return "\n".join(rows)
+    cells = [["direction", "BLEU", "chrF", "signatures"], ["---"] * 4, *cells]
+    first = 0 if any(name for name, _ in rows) else 1
+    return "\n".join(f"|{'|'.join(row[first:])}|" for row in cells)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import types
 
 import pytest
 
@@ -9,6 +10,7 @@ from kformer import Translator
 from kformer.export import engine_speed, engines
 from kformer.export.engine_speed import EngineSpeed, best_engine, compare_engines, measure
 from kformer_cli.main import main
+from tests.two_languages import new_translator
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 TEXTS = ["half past four", "quarter to six", "noon", "five o'clock"]
@@ -22,7 +24,12 @@ def no_waiting(monkeypatch):
 
 
 def work(engine, tmp_path, **changes):
-    settings = {"engine": engine, "folder": str(tmp_path), "run": str(RUN), "languages": ()}
+    settings = {
+        "engine": engine,
+        "folder": str(tmp_path),
+        "run": str(RUN),
+        "languages": ("en", "zh"),
+    }
     settings |= {"texts": TEXTS, "beam_sizes": [1], "batch_sizes": [1, 3], "has_references": True}
     return settings | changes
 
@@ -41,6 +48,14 @@ def test_an_engine_translates_as_the_run_does(tmp_path, name, beams):
     assert all(speed > 0 for *_, speed in result["speeds"])
 
 
+def test_a_language_of_several(tmp_path):
+    translator = new_translator()
+    translator.save(tmp_path / "run")
+    changes = {"run": str(tmp_path / "run"), "languages": ("en", "fr"), "batch_sizes": [3]}
+    result = measure(work("torch", tmp_path, **changes))
+    assert result["translations"] == [(1, translator(TEXTS, target_language="fr", beam_size=1))]
+
+
 def test_what_an_engine_has_not_and_what_is_missing(tmp_path, monkeypatch):
     def opened(translator, folder, beam_size, dtype):
         if beam_size > 1:
@@ -50,7 +65,8 @@ def test_what_an_engine_has_not_and_what_is_missing(tmp_path, monkeypatch):
     fake = engines.Engine("float32", opened, "onnx", (), "torch", "run {run}")
     absent = fake._replace(packages=("no_such_engine",))
     monkeypatch.setattr(engine_speed, "ENGINES", {"fake": fake, "absent": absent})
-    monkeypatch.setattr(engine_speed, "load_run_translator", lambda *arguments, dtype: None)
+    translator = types.SimpleNamespace(for_direction=lambda source, target: None)
+    monkeypatch.setattr(engine_speed, "load_run_translator", lambda run, dtype: translator)
     monkeypatch.setattr(
         engine_speed,
         "_measured_aside",

@@ -52,7 +52,7 @@ def test_the_card_has_data_scores_and_a_command_that_trains_the_same(run, tmp_pa
     assert "- 3 steps, 300 target tokens, 3 minutes" in card.text
     assert "negative log-likelihood on the validation set: 2.25" in card.text
     assert "BLEU (greedy) on the validation set: 31.25" in card.text
-    assert "| 41.07 | 65.50 | `tok:13a`, `nc:6` |" in card.text
+    assert "|BLEU|chrF|signatures|\n|---|---|---|\n|41.07|65.50|`tok:13a`, `nc:6`|" in card.text
     assert str(tmp_path) not in card.text  # Names of files, not of a machine's folders.
 
     monkeypatch.chdir(tmp_path)
@@ -75,6 +75,21 @@ def test_the_card_of_an_imported_model_has_its_origin(run):
     card = model_card(run)
     assert "are those of Helsinki-NLP/opus-mt-en-de, revision c0ffee" in card
     assert "kformer train" not in card and "language" not in card.split("---")[1]
+
+
+def test_the_card_of_several_directions(run, tmp_path):
+    training = kformer.saving.read_config(run)["training"]
+    training |= {"train_source": None, "train_target": None, "corpora": "corpora.yaml"}
+    config = {"training": training, "directions": ["en-zh", "zh-en"]}
+    kformer.saving.run_directory.write_config(run, config)
+    score = {"bleu": 41.066, "chrf": 65.5, "bleu_signature": "tok:13a", "chrf_signature": "nc:6"}
+    scores = {"directions": {"en-zh": score, "zh-en": score}, "mean": {"bleu": 1, "chrf": 2}}
+    (tmp_path / "score.json").write_text(json.dumps(scores))
+    assert main(["card", str(run), "--scores", str(tmp_path / "score.json")]) == 0
+    card = (run / "README.md").read_text("utf-8")
+    assert "## Data\n\n- corpora: `corpora.yaml`\n- directions: en-zh, zh-en\n" in card
+    assert "|direction|BLEU|chrF|signatures|\n|---|---|---|---|\n|en-zh|41.07|65.50|" in card
+    assert "--corpora corpora.yaml" in card
 
 
 @pytest.mark.parametrize(
