@@ -15,10 +15,17 @@ from kformer.utils.compressed import check_compression
 from kformer.utils.files import read_bytes
 from kformer_options.field import Path, documented, option, options_of
 from kformer_options.installed import check_extra
+from kformer_options.text_files import check_readable
 
 _MOST_BYTES = 1 << 20
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 _LANGUAGES = re.compile(r"([a-zA-Z][\w@]{1,15})-([a-zA-Z][\w@]{1,15})")
+
+
+def _path(name, value):
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(f"{name} must be a path, but {shown(value)} was given.")
+    return pathlib.Path(value)
 
 
 def _paths(name, value):
@@ -44,15 +51,21 @@ def _direction(name, value):
 
 
 def _columns(name, value):
-    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    is_pair = isinstance(value, list | tuple) and len(value) == 2 and value[0] != value[1]
     if is_pair and all(type(column) is int and column > 0 for column in value):
         return tuple(value)
     if is_pair and all(isinstance(column, str) and column for column in value):
         return tuple(value)
     raise ValueError(
-        f"{name} must be two numbers from 1, or two names, such as [1, 2], but {shown(value)} was "
-        "given."
+        f"{name} must be two different numbers from 1, or names, such as [1, 2], but "
+        f"{shown(value)} was given."
     )
+
+
+def _pairs(name, value):
+    if not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a list of two texts each, but {shown(value)} was given.")
+    return value
 
 
 def _rules(name, value):
@@ -86,8 +99,7 @@ class Corpus:
         "As many files with the target side: line n is the translation of line n.", check=_paths
     )
     pairs: Iterable[tuple[str, str]] | None = option(
-        "Pairs (source, target) of texts, in Python alone. They are read once.",
-        check=lambda name, value: value,
+        "Pairs (source, target) of texts, in Python alone. They are read once.", check=_pairs
     )
     languages: str | tuple[str, str] | None = option(
         "Codes of source and target language, such as en-de.", check=_direction
@@ -252,7 +264,7 @@ def _read(path):
     path = pathlib.Path(path)
     content = read_bytes(path, _MOST_BYTES, remedy="describe the corpora in a short YAML file")
     try:
-        value = yaml.safe_load(content)
+        value = yaml.load(content, Loader=_loader())  # noqa: S506, a safe one
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     try:
@@ -263,32 +275,53 @@ def _read(path):
         raise type(error)(f"{path}: {error}") from None
 
 
+def _loader():
+    """Returns PyYAML's safe loader, which refuses a key that stands twice in one mapping: the first
+    of two corpora of one name would be lost.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor):
+            node = super().compose_mapping_node(anchor)
+            keys = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                    problem = f"the key {key.value!r} stands there twice"
+                    raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
+                keys.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+            return node
+
+    return Loader
+
+
 def _validation(entries, folder):
     """The files of validation sets by direction, from a description."""
     sets = {}
-    for direction, entry in _dict("validation", entries or {}).items():
+    for direction, entry in _dict("validation", {} if entries is None else entries).items():
         where = f"the validation set {direction!r}"
         languages = _direction("a direction of validation", direction)
         _check_keys(_dict(where, entry), ("source", "target"), where)
         if len(entry) < 2:
             raise ValueError(f"{where} needs source and target.")
-        sets[languages] = tuple(
-            _existing(folder, _paths(f"{side} of {where}", entry[side]), where)[0]
-            for side in ("source", "target")
-        )
+        paths = [_path(f"{side} of {where}", entry[side]) for side in ("source", "target")]
+        sets[languages] = _existing(folder, paths, where)
+        for side, path in zip(("source", "target"), sets[languages], strict=True):
+            check_readable(path, side)
     return sets
 
 
 def _corpus(name, entry, clean, folder):
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(
-            f"The corpus {shown(name)} needs a name of letters, digits, '_', '-' and '.': files "
-            "are named by it."
+            f"The corpus {shown(name)} needs a name of letters, digits, '_', '-' and '.', in "
+            "quotes where YAML reads another value: files are named by it."
         )
     where = f"the corpus {name!r}"
     _check_keys(_dict(where, entry), _OPTIONS, where)
     values = {key: _OPTIONS[key].check(value, f"{key} of {where}") for key, value in entry.items()}
-    values.setdefault("clean", clean)
+    if values.get("clean") is None:
+        values["clean"] = clean
     kinds = [key for key in ("files", "source", "pairs") if values.get(key) is not None]
     if len(kinds) != 1 or (values.get("target") is None) == (kinds == ["source"]):
         raise ValueError(f"{where} needs either files, or source and target.")
@@ -299,10 +332,15 @@ def _corpus(name, entry, clean, folder):
             values[key] = _existing(folder, values[key], where)
     if kinds == ["source"] and len(values["source"]) != len(values["target"]):
         raise ValueError(f"{where} needs as many files of the target side as of the source side.")
+    columns = values.get("columns")
+    if columns is not None and kinds != ["files"]:
+        raise ValueError(f"{where} has columns, which belong to files: leave them out.")
     for path in values.get("files") or ():
-        readers.check_format(path, where)
-    for path in (*(values.get("source") or ()), *(values.get("target") or ())):
-        check_compression(path)
+        readers.check_format(path, where, columns)
+    for side in ("source", "target"):
+        for path in values.get(side) or ():
+            check_readable(path, side, may_be_compressed=True)
+            check_compression(path)
     rules.check_packages(values["clean"], where)
     return Corpus(**values)
 

@@ -36,29 +36,36 @@ _MOST_CATALOGUE_BYTES = 32 << 20
 _ROWS = 32
 
 
-def check_format(path, what):
+def check_format(path, what, columns):
     """Checks that a file has a format that can be read, and that its packages are installed.
 
     Args:
         path: path of a file or folder that exists.
         what: str. What names it, for messages, such as "the corpus 'ui'".
+        columns: two int, two str or `None`. What the corpus says of its columns.
 
     Raises:
         ImportError: a package that the format needs is not installed.
-        ValueError: the end of its name says no known format.
+        ValueError: the end of its name says no known format, or the format has no such columns.
     """
     path = pathlib.Path(path)
     check_compression(path)
     if path.is_dir():
         _check_folder(path, what)
-        return
-    if _ending(path) not in _READERS:
+    elif _ending(path) not in _READERS:
         raise ValueError(
             f"{what} names {path}, whose name ends in none of {', '.join(_READERS)}: rename it, or "
             "give source and target if it has one side."
         )
-    if _ending(path) in _PACKAGES:
+    elif _ending(path) in _PACKAGES:
         check_extra(f"The file {path} of {what}", "corpora", (_PACKAGES[_ending(path)],))
+    reader = _reader(path)
+    if columns is not None and reader in _WITHOUT_COLUMNS:
+        raise ValueError(f"{what} has columns, but {path} has none: leave them out.")
+    if columns is not None and isinstance(columns[0], int) and reader in _WITH_NAMES:
+        raise ValueError(
+            f"{what} numbers its columns, but {path} has names: name them, such as translation.en."
+        )
 
 
 def read_pairs(corpus):
@@ -84,12 +91,15 @@ def read_pairs(corpus):
             yield from _chunks(_two_files(source, target), source)
     else:
         for path in corpus.files:
-            reader = _dataset if path.is_dir() else _READERS[_ending(path)]
-            yield from _chunks(reader(path, corpus), path, _sides(corpus))
+            yield from _chunks(_reader(path)(path, corpus), path, _sides(corpus))
 
 
 def _ending(path):
     return plain_name(path).suffix.lower()
+
+
+def _reader(path):
+    return _dataset if path.is_dir() else _READERS[_ending(path)]
 
 
 def _sides(corpus):
@@ -265,7 +275,7 @@ def _columns(rows, corpus, path):
 
 
 def _json_lines(path, corpus):
-    ways = _ways(corpus, path)
+    ways = _ways(corpus)
     with open_binary(path) as file:
         for number, line in enumerate(_lines(file, path), 1):
             if line.strip():
@@ -274,15 +284,10 @@ def _json_lines(path, corpus):
                 yield [_text_at(record, side, where) for side in ways]
 
 
-def _ways(corpus, path):
+def _ways(corpus):
     """Returns for each side the ways to its text: tuples of names, one inside the other."""
     if corpus.columns is None:
         return [[("translation", language), (language,)] for language in corpus.languages]
-    if isinstance(corpus.columns[0], int):
-        raise ValueError(
-            f"{path} has no columns with numbers: name them by columns of the corpus, such as "
-            "translation.en."
-        )
     return [[(column,), tuple(column.split("."))] for column in corpus.columns]
 
 
@@ -309,7 +314,7 @@ def _parquet(path, corpus):
     import pyarrow.parquet
 
     with naming_damage(path), pyarrow.parquet.ParquetFile(path, buffer_size=1 << 16) as file:
-        ways = [_way(file.schema_arrow, side, path) for side in _ways(corpus, path)]
+        ways = [_way(file.schema_arrow, side, path) for side in _ways(corpus)]
         columns = list(map(".".join, ways))
         yield from _table_pairs(file.iter_batches(_ROWS, columns=columns), ways)
 
@@ -344,7 +349,7 @@ def _dataset(path, corpus):
     for file in files:
         with naming_damage(file), pyarrow.memory_map(str(file)) as content:
             batches = pyarrow.ipc.open_stream(content)
-            ways = [_way(batches.schema, side, path) for side in _ways(corpus, path)]
+            ways = [_way(batches.schema, side, path) for side in _ways(corpus)]
             yield from _table_pairs(_checked_batches(batches), ways)
 
 
@@ -362,7 +367,7 @@ def _way(schema, ways, path):
     for way in ways:
         names, kind = schema.names, None
         for name in way:
-            if name not in names:
+            if names.count(name) != 1:
                 break
             kind = schema.field(name).type if kind is None else kind.field(name).type
             is_struct = pyarrow.types.is_struct(kind)
@@ -371,8 +376,8 @@ def _way(schema, ways, path):
             check_text_type(kind, ".".join(way), path)
             return way
     raise ValueError(
-        f"{path} has no column {'.'.join(ways[0])!r} among {shown(schema.names)}: name both by "
-        "columns of the corpus."
+        f"{path} has not one column {'.'.join(ways[0])!r} among {shown(schema.names)}: name both "
+        "by columns of the corpus."
     )
 
 
@@ -429,4 +434,7 @@ _READERS = {
     ".parquet": _parquet,
     ".po": _catalogue,
 }
+# Whose columns have no numbers, or who have no columns.
+_WITH_NAMES = (_json_lines, _parquet, _dataset)
+_WITHOUT_COLUMNS = (unit_pairs, _moses, _catalogue)
 _PACKAGES = {".parquet": "pyarrow", ".po": "polib"}

@@ -1,5 +1,6 @@
 """Pairs of texts from translation memories (TMX) and from XLIFF."""
 
+import html
 from xml.parsers import expat
 
 from kformer.text.protected import HIDDEN, protected
@@ -77,6 +78,8 @@ class _Units:
         self._text, self._size, self._depth, self._code_depth = None, 0, 0, None
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
         parser.CharacterDataHandler, parser.EntityDeclHandler = self._add, self._refuse
+        # Expat skips an entity that a DTD outside of the file may declare, such as "&nbsp;".
+        parser.SkippedEntityHandler = lambda name, _: self._add(html.unescape(f"&{name};"))
 
     def too_long(self, what):
         line = self._parser.CurrentLineNumber

@@ -1,5 +1,7 @@
 """The description of corpora: what it may say, and one sentence for what it may not."""
 
+import gzip
+
 import pytest
 
 from kformer.data import Corpora
@@ -67,7 +69,10 @@ ONE = "corpora: {ui: {source: ui.en, target: ui.de, languages: en-de%s}}%s"
         (ONE % (", clean: some", ""), "clean of the corpus 'ui' must be one of none, usual, str"),
         (ONE % (", clean: [emty]", ""), "A rule of clean of the corpus 'ui' must be one of moji"),
         (ONE % (", clean: 3", ""), "clean of the corpus 'ui' must be none, usual, strict or a li"),
-        (ONE % (", columns: [0, 1]", ""), "columns of the corpus 'ui' must be two numbers from 1"),
+        (
+            ONE % (", columns: [0, 1]", ""),
+            "columns of the corpus 'ui' must be two different numbers",
+        ),
         (ONE % (", files: a.tsv", ""), "the corpus 'ui' needs either files, or source and target"),
         (ONE % ("", "\ntemperature: .5"), "temperature must be at least 1, but 0.5 was given"),
         (ONE % (", weight: 2", "\ntemperature: 5"), "'ui' has a weight, which a temperature of 5"),
@@ -89,6 +94,45 @@ def test_a_mistake_is_one_sentence(folder, text, sentence):
     with pytest.raises(ValueError, match=sentence) as error:
         load(folder, text)
     assert str(error.value).startswith(str(folder)) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("corpora:\n  x: {files: a}\n  x: {files: b}", "the key 'x' stands there twice .*line 3"),
+        (ONE % (", weight: 1, weight: 2", ""), "the key 'weight' stands there twice"),
+        ("corpora: {no: {files: crawl.tsv}}", "corpus False needs a name .* in quotes where YAML"),
+        (ONE % (", columns: [a, b]", ""), "the corpus 'ui' has columns, which belong to files: le"),
+        ("corpora: {x: {files: crawl.tsv, languages: en-de, columns: [2, 2]}}", "two different nu"),
+        ("corpora: {x: {files: x.jsonl, languages: en-de, columns: [1, 2]}}", "name them, such as"),
+        ("corpora: {x: {files: x.tmx, languages: en-de, columns: [1, 2]}}", "tmx has none: leave"),
+        ("corpora: {x: {pairs: 3, languages: en-de}}", "pairs of the corpus 'x' must be a list of"),
+        ("corpora: {x: {source: ui.en, target: sub, languages: en-de}}", "target '.*' is a folder"),
+        ("corpora: {x: {source: ui.en, target: u16, languages: en-de}}", "target .* is UTF-16, no"),
+        (ONE % ("", "\nvalidation: []"), "validation must be names with values, but \\[\\] was g"),
+        (
+            ONE % ("", "\nvalidation: {en-de: {source: [ui.en], target: ui.de}}"),
+            "must be a path, b",
+        ),
+        (ONE % ("", "\nvalidation: {en-de: {source: sub, target: ui.de}}"), "source '.*' is a fol"),
+        (ONE % ("", "\nvalidation: {en-de: {source: v.gz, target: ui.de}}"), "compressed by gzip"),
+    ],
+)
+def test_what_reads_otherwise_than_it_looks_is_one_sentence(folder, text, sentence):
+    (folder / "sub").mkdir()
+    (folder / "u16").write_text("a\n", encoding="utf-16")
+    (folder / "v.gz").write_bytes(gzip.compress(b"a\n"))
+    for name in ("x.jsonl", "x.tmx"):
+        (folder / name).touch()
+    test_a_mistake_is_one_sentence(folder, text, sentence)
+
+
+def test_empty_values_are_unset_and_merges_are_read(folder):
+    base = "{source: ui.en, target: ui.de, languages: en-de, weight: 2}"
+    text = f"corpora:\n  a: &a {base}\n  b: {{<<: *a, weight: 3, clean: }}\nvalidation: "
+    a, b = load(folder, text).corpora.values()
+    assert (a.weight, b.weight, b.source) == (2, 3, a.source)
+    assert b.clean == LEVELS["usual"]
 
 
 def test_a_missing_file_is_named(folder):
