@@ -13,7 +13,7 @@ Tatoeba English-Chinese), and CPU seconds per million pairs (`benchmarks/corpora
 | `identical` | whose sides have the same letters | 0; 0 | 5 |
 | `letters` | with a side of which under half are letters, or most is a link | 1; 1 | 3 |
 | `length_ratio` | with a side over twice as long (characters + 8; a Chinese one is 3) | 2; 12 | 2 |
-| `script` | with a side mostly in another script than its language's | 0; 0 | 2 |
+| `script` | with a side in another script (Latin letters count a quarter) | 0; 0 | 2 |
 | `language` | with a side of four words or more in another language (py3langid) | 0; 0 | 32 |
 | `numbers` | with numbers from 10 on that differ | 0; 3 | 9 |
 | `duplicates` | that stood there before | 0; 9 | 6 |
@@ -59,6 +59,8 @@ _PACKAGES = {"mojibake": "ftfy", "language": "py3langid"}
 _LONGEST, _LONGEST_WORD = 1000, 100
 _UNSPACED = r"\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _LONG_WORD = re.compile(rf"[^\s{_UNSPACED}]{{{_LONGEST_WORD + 1}}}")
+# The longest text that is repaired: a pattern may look at all that follows, again and again.
+_LONGEST_REPAIRED = 10_000
 # The fewest words of a text that says something by itself, and whose language shows.
 _FEWEST_WORDS = 4
 # How many times as many characters the longer side may have, both with so many more.
@@ -80,10 +82,16 @@ _BLOCK = (
 
 
 def _tags(names):
-    return re.compile(rf"(?i)</?(?:{'|'.join(names.split())})(?:\s[^<>]*)?/?>")
+    # Without "=" they are no attributes: "a <b and c> d".
+    return re.compile(rf"(?i)</?(?:{'|'.join(names.split())})(?:\s[^<>=]*=[^<>]*)?\s*/?>")
 
 
 _INLINE_TAG, _BLOCK_TAG = _tags(_INLINE), _tags(_BLOCK)
+# Elements that stand for words, too, if nothing closes them: "git fetch <option>".
+_PLACEHOLDER = re.compile(
+    r"(?i)<(address|article|button|code|footer|form|header|input|label|link|main|menu|meta|option"
+    r"|section|select|small|table|time|title|var)>(?!.*</\1\s*>)"
+)
 _LINK = re.compile(r"\w+://\S+|www\.\S+")
 _GROUPS = re.compile(r"(?<=\d)[.,'’\s](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"\d{2,100}")
@@ -143,7 +151,10 @@ class Cleaner:
         sides, repairs = [sources, targets], {}
         for rule, repair in (("mojibake", _without_mojibake), ("html", _without_html)):
             if rule in self._rules:
-                repaired = [[repair(text) for text in texts] for texts in sides]
+                repaired = [
+                    [repair(text) if len(text) <= _LONGEST_REPAIRED else text for text in texts]
+                    for texts in sides
+                ]
                 changes = [_differences(*texts) for texts in zip(sides, repaired, strict=True)]
                 repairs[rule], sides = changes[0] | changes[1], repaired
         reasons = np.full(len(sources), -1, "int8")
@@ -189,13 +200,18 @@ class Cleaner:
         return np.maximum(*lengths) > _RATIO * np.minimum(*lengths)
 
     def _script(self, pairs):
-        """Under half of a side's letters are of its language's script."""
+        """More of a side's letters are of other scripts than of its language's.
+
+        Latin ones count a quarter: names and commands are written in them in all languages.
+        """
         is_faulty = np.zeros(len(pairs), bool)
         for side, code in zip(pairs.sides, self._languages, strict=True):
             if scripts := scripts_of(code):
+                weights = side.weights * 4
+                weights[:, script_class("LATIN")] //= 1 if "LATIN" in scripts else 4
                 classes = [script_class(script) for script in scripts]
-                totals = side.weights[:, LETTER:].sum(axis=1)
-                is_faulty |= side.weights[:, classes].sum(axis=1) * 2 < totals
+                totals = weights[:, LETTER:].sum(axis=1)
+                is_faulty |= weights[:, classes].sum(axis=1) * 2 < totals
         return is_faulty
 
     def _language(self, pairs):
@@ -282,11 +298,12 @@ def _differences(texts, others):
 
 
 def _without_mojibake(text):
-    if text.isascii():
+    if text.isascii() and text.isprintable():
         return text
     from ftfy import fix_encoding
+    from ftfy.fixes import remove_control_chars
 
-    repaired = fix_encoding(text)
+    repaired = remove_control_chars(fix_encoding(text))
     # A repair may bring characters that break lines.
     return text if repaired == text else " ".join(repaired.split())
 
@@ -298,7 +315,10 @@ def _without_html(text):
             break
         plain = unescaped
     if "<" in plain:
-        plain = _BLOCK_TAG.sub(" ", _INLINE_TAG.sub("", _HIDDEN.sub(" ", plain)))
+        plain = _HIDDEN.sub(" ", plain)
+        words = {match[0] for match in _PLACEHOLDER.finditer(plain)}
+        for tag, space in ((_INLINE_TAG, ""), (_BLOCK_TAG, " ")):
+            plain = tag.sub(lambda match, s=space: match[0] if match[0] in words else s, plain)
     return text if plain == text else " ".join(plain.split())
 
 

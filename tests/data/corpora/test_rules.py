@@ -90,6 +90,8 @@ def test_pairs_that_stay(source, target):
         ("We must go now, because it is late.", "We have to go because of the hour.", "script"),
         ("We must go now, because it is late.", "もう遅いので行かなければなりません。", "script"),
         ("A cat. " * 100, "一只猫在沙发上睡觉。" * 20, None),
+        ("git-rebase-todo is missing.", "git-rebase-todo 丢失。", None),
+        ("git-rebase-todo is missing.", "git-rebase-todo is 丢 from this place.", "script"),
     ],
 )
 def test_chinese(source, target, rule):
@@ -117,10 +119,17 @@ def test_languages_of_two_scripts(code):
         ("Die Katze schlÃ¤ft.", "Die Katze schläft.", "mojibake"),
         ("Die StraÃŸe fÃ¼hrt zum CafÃ©.", "Die Straße führt zum Café.", "mojibake"),
         ("Das ist â€žgutâ€œ\u00e2\u0080\u00a8so.", "Das ist „gut“ so.", "mojibake"),
+        ("Die\x00 Katze\x1f\x00 schläft\ufeff.", "Die Katze schläft.", "mojibake"),
+        ("Die\x00 Kat\x7fze.", "Die Katze.", "mojibake"),
+        ("Die\tKatze.", "Die\tKatze.", None),
         ("Katzen &amp; Hunde&nbsp;schlafen", "Katzen & Hunde schlafen", "html"),
         ("<p class='x'>Die <b>Kat</b>ze</p><br>schläft", "Die Katze schläft", "html"),
         ("&amp;lt;i&amp;gt;Katze&amp;lt;/i&amp;gt; schläft", "Katze schläft", "html"),
+        ("<A\nHREF=x>Die</A > <img src=a/>Katze<br /> schläft", "Die Katze schläft", "html"),
         ("<style>b {x: y}</style>Die Katze<!-- a --> schläft", "Die Katze schläft", "html"),
+        ("a <b und c> d", "a <b und c> d", None),
+        ("git add <address> <Option> schläft", "git add <address> <Option> schläft", None),
+        ("<option>Kat<code>z</code>e</option> schläft", "Katze schläft", "html"),
         ("AT&T &c. a<b?x=1&copy=2 <name>", "AT&T &c. a<b?x=1&copy=2 <name>", None),
         ("Ａ　ｂ ﬁ “x” …", "Ａ　ｂ ﬁ “x” …", None),
     ],
@@ -131,6 +140,11 @@ def test_repairs(text, repaired, rule):
     assert [name for name, changes in repairs.items() if changes[0]] == ([rule] if rule else [])
     _, targets, _, repairs = Cleaner((), ("en", "de"))([ENGLISH], [text])
     assert targets == [text] and repairs == {}
+
+
+def test_a_huge_text_of_tags_does_not_take_long():
+    text = "<style>" * 100_000
+    assert reason(text, text, rules=["html", "too_long"]) == "too_long"
 
 
 def test_the_first_rule_is_the_reason():
