@@ -56,8 +56,15 @@ def clean(
         from kformer.utils.files import write_json
         from kformer.utils.progress import Progress
     bar = Progress(what="pairs read", name="corpora")
+    description = Corpora.load(corpora)
+    for name, corpus in description.corpora.items() if exclude else ():
+        if "overlap" not in corpus.clean:
+            raise ValueError(
+                f"{corpora}: the corpus {name!r} is cleaned without the rule overlap, so that what "
+                "stands in --exclude would stay in it: give it clean: [overlap] at least."
+            )
     result = clean_corpora(
-        Corpora.load(corpora),
+        description,
         output,
         exclude=exclude or (),
         rejected=rejected,

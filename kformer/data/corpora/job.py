@@ -76,14 +76,15 @@ def clean(corpora, output, *, exclude=(), rejected=False, progress=None):
     """Reads corpora, repairs and leaves out pairs by their rules, and writes what is left.
 
     The same call goes on where an interrupted one ended, with the same bytes. A finished folder
-    is left as it is. Duplicates are those of all corpora of one direction, in their order.
+    is left as it is. Duplicates are those of all corpora of one direction that have the same of the
+    rules `duplicates` and `near_duplicates`, in their order.
 
     Args:
         corpora: `Corpora`.
         output: path of the folder to make.
         exclude: list of paths, default none. Text files, one sentence per line, such as test sets:
-            what stands in them is left out by the rule `overlap`, as what stands in the validation
-            sets is.
+            what stands in them is left out of corpora with the rule `overlap`, as what stands in
+            the validation sets is.
         rejected: bool, default False. Whether the rejected pairs are written, to `rejected.tsv`.
         progress: callable or `None`, default `None`. Called as `progress(name, pairs)` with the
             name of a corpus and the number of pairs that were read of it.
