@@ -730,6 +730,27 @@ def test_evaluate_prints_a_row_for_each_direction_and_the_mean(kformer_main, tmp
 
 
 @pytest.mark.any_backend
+def test_clean_reports_what_it_leaves_out_and_never_ignores_exclude(kformer_main, tmp_path):
+    lines = ["old houses stand here\talte Häuser stehen hier", "a test\tein Test", "a\t", "b\tb"]
+    (tmp_path / "x.tsv").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "test.de").write_text("Alte Häuser stehen hier!\n", encoding="utf-8")
+    path, report = tmp_path / "corpora.yaml", tmp_path / "report.json"
+    words = ["clean", "--corpora", path, "--exclude", tmp_path / "test.de", "--report", report]
+    path.write_text("corpora: {x: {files: x.tsv, languages: en-de}}\nclean: none\n")
+    code, _, err = kformer_main(*words, "--output", tmp_path / "none")
+    assert code == 1 and "corpus 'x' is cleaned without the rule overlap" in err
+    assert not (tmp_path / "none").exists()
+    path.write_text("corpora: {x: {files: x.tsv, languages: en-de}}\n")
+    code, out, err = kformer_main(*words, "--output", tmp_path / "out")
+    assert code == 0 and out.decode() == f"{tmp_path / 'out'}\n"
+    assert re.search(r"x +read +4\n.*rejected: overlap +1\n.*kept +1\n", err, re.DOTALL)
+    counts = json.loads(report.read_text(encoding="utf-8"))["x"]
+    rejected = {rule: entry["count"] for rule, entry in counts["rejected"].items()}
+    assert rejected == {"empty": 1, "overlap": 1, "identical": 1}
+    assert (tmp_path / "out" / "x.de").read_text(encoding="utf-8") == "ein Test\n"
+
+
+@pytest.mark.any_backend
 def test_lines_that_come_slowly_are_translated_at_once():
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as lines, open(write_end, "wb", buffering=0) as pipe:

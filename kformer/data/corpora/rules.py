@@ -89,8 +89,8 @@ def _tags(names):
 _INLINE_TAG, _BLOCK_TAG = _tags(_INLINE), _tags(_BLOCK)
 # Elements that stand for words, too, if nothing closes them: "git fetch <option>".
 _PLACEHOLDER = re.compile(
-    r"(?i)<(address|article|button|code|footer|form|header|input|label|link|main|menu|meta|option"
-    r"|section|select|small|table|time|title|var)>(?!.*</\1\s*>)"
+    r"(?i)<(address|article|body|button|code|footer|form|head|header|input|label|link|main|menu"
+    r"|meta|option|section|select|small|table|time|title|var)>(?!.*</\1\s*>)"
 )
 _LINK = re.compile(r"\w+://\S+|www\.\S+")
 _GROUPS = re.compile(r"(?<=\d)[.,'’\s](?=\d{3}(?!\d))")
@@ -303,9 +303,11 @@ def _without_mojibake(text):
     from ftfy import fix_encoding
     from ftfy.fixes import remove_control_chars
 
-    repaired = remove_control_chars(fix_encoding(text))
-    # A repair may bring characters that break lines.
-    return text if repaired == text else " ".join(repaired.split())
+    repaired = fix_encoding(text)
+    if text == repaired == remove_control_chars(repaired):
+        return text
+    # A repair may bring characters that break lines; others, such as U+000B, separate words.
+    return " ".join(remove_control_chars(re.sub(r"\s", " ", repaired)).split())
 
 
 def _without_html(text):

@@ -120,7 +120,7 @@ def test_languages_of_two_scripts(code):
         ("Die StraÃŸe fÃ¼hrt zum CafÃ©.", "Die Straße führt zum Café.", "mojibake"),
         ("Das ist â€žgutâ€œ\u00e2\u0080\u00a8so.", "Das ist „gut“ so.", "mojibake"),
         ("Die\x00 Katze\x1f\x00 schläft\ufeff.", "Die Katze schläft.", "mojibake"),
-        ("Die\x00 Kat\x7fze.", "Die Katze.", "mojibake"),
+        ("Die\x0bKat\x7fze.", "Die Katze.", "mojibake"),
         ("Die\tKatze.", "Die\tKatze.", None),
         ("Katzen &amp; Hunde&nbsp;schlafen", "Katzen & Hunde schlafen", "html"),
         ("<p class='x'>Die <b>Kat</b>ze</p><br>schläft", "Die Katze schläft", "html"),
