@@ -44,13 +44,25 @@ _SCRIPTS["ja"] = ("CJK", "HIRAGANA", "KATAKANA")
 # Codes of ISO 639-3, as NLLB's, and of older standards in the place of those of two letters.
 _SAME = dict(
     pair.split(":")
-    for pair in "arb:ar ben:bn bul:bg ces:cs cmn:zh dan:da deu:de ell:el eng:en est:et fas:fa "
-    "fin:fi fra:fr heb:he hin:hi hrv:hr hun:hu ind:id isl:is ita:it iw:he jpn:ja kor:ko lit:lt "
-    "lvs:lv nb:no nld:nl nob:no pes:fa pol:pl por:pt ron:ro rus:ru slk:sk slv:sl spa:es swe:sv "
-    "tha:th tur:tr ukr:uk vie:vi zho:zh".split()
+    for pair in "afr:af als:sq amh:am arb:ar asm:as azj:az bel:be ben:bn bos:bs bul:bg cat:ca "
+    "ces:cs cmn:zh cym:cy dan:da deu:de ekk:et ell:el eng:en epo:eo est:et eus:eu "
+    "fas:fa fin:fi fra:fr gle:ga glg:gl guj:gu hat:ht heb:he hin:hi hrv:hr hun:hu "
+    "hye:hy ind:id isl:is ita:it iw:he jav:jv jpn:ja kan:kn kat:ka kaz:kk khk:mn khm:km "
+    "kin:rw kir:ky kmr:ku kor:ko lao:lo lat:la lit:lt ltz:lb lvs:lv mal:ml mar:mr "
+    "mkd:mk mlt:mt mya:my nb:no nld:nl nno:nn nob:no npi:ne oci:oc ory:or pan:pa pbt:ps "
+    "pes:fa plt:mg pol:pl por:pt quy:qu ron:ro rus:ru sin:si slk:sk slv:sl spa:es "
+    "srp:sr swe:sv swh:sw tam:ta tel:te tgl:tl tha:th tur:tr uig:ug ukr:uk urd:ur "
+    "uzn:uz vie:vi wol:wo xho:xh zho:zh zsm:ms zul:zu".split()
 )
-# Scripts as parts of codes: "sr_Latn", "uz@cyrillic".
-_TAGS = {"latn": "LATIN", "latin": "LATIN", "cyrl": "CYRILLIC", "cyrillic": "CYRILLIC"}
+# Scripts as parts of codes: "sr_Latn", "uz@cyrillic", "kat_Geor".
+_TAGS = dict(
+    pair.split(":")
+    for pair in "arab:ARABIC armn:ARMENIAN beng:BENGALI cyrillic:CYRILLIC cyrl:CYRILLIC "
+    "deva:DEVANAGARI ethi:ETHIOPIC geor:GEORGIAN grek:GREEK gujr:GUJARATI guru:GURMUKHI "
+    "hang:HANGUL hans:CJK hant:CJK hebr:HEBREW khmr:KHMER knda:KANNADA laoo:LAO latin:LATIN "
+    "latn:LATIN mlym:MALAYALAM mymr:MYANMAR orya:ORIYA sinh:SINHALA taml:TAMIL telu:TELUGU "
+    "thai:THAI tibt:TIBETAN".split()
+)
 # The languages that a text may be in besides the two of its pair.
 _OTHERS = "en de fr es it pt nl pl ru zh ja ar sv cs tr ro hu fi id vi".split()
 # The bytes of a text that are looked at.

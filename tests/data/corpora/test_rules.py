@@ -102,6 +102,11 @@ def test_codes_that_nobody_knows_leave_scripts_and_languages_alone():
     assert reason(GERMAN, "Кошка спит сегодня на диване.", languages=("xx", "tlh")) is None
 
 
+def test_codes_of_three_letters_are_those_of_two():
+    assert Cleaner(["language"], ("swh_Latn", "kat_Geor")).unknown == []
+    assert reason(ENGLISH, "Кошка спит сегодня.", languages=("eng_Latn", "xxx_Geor")) == "script"
+
+
 @pytest.mark.parametrize("code", ["sr", "sr@latin", "sr_Cyrl", "be@latin", "uz@cyrillic"])
 def test_languages_of_two_scripts(code):
     latin, cyrillic = "Mačka danas spava na našem divanu.", "Мачка данас спава на нашем дивану."
