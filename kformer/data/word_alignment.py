@@ -24,6 +24,8 @@ _MOST_WORD_PAIRS = 2**22
 _FEWEST, _SMOOTHING = 4, 0.1
 # Of the logarithms of the ratios of lengths: a corpus of equal lengths is no rule.
 _LEAST_DEVIATION = 0.05
+# The words of a text that scores look at.
+_MOST_SCORED = 1000
 # The most pairs of words that scores are fitted on: 8 bytes each.
 _MOST_FITTED = 2**26
 _PUNCTUATION = re.compile(
@@ -111,7 +113,7 @@ class AlignmentScores:
     translations for the most part: what is often wrong in the same way looks right.
 
     Call arguments:
-        sources, targets: lists of str of one length N.
+        sources, targets: lists of str of one length N. Their first 1,000 words are looked at.
 
     Returns:
         float array `[N]`: how much more likely a word becomes by the other sentence, as a
@@ -153,8 +155,8 @@ class AlignmentScores:
         check_same_length("the sources", len(sources), "the targets", len(targets))
         numbers = ({}, {})
         sides = [
-            _numbered(map(_plain, texts), words)
-            for texts, words in zip((sources, targets), numbers, strict=True)
+            [words[:_MOST_SCORED] for words in _numbered(map(_plain, texts), known)]
+            for texts, known in zip((sources, targets), numbers, strict=True)
         ]
         step = 1 + sum(len(a) * len(b) for a, b in zip(*sides, strict=True)) // _MOST_FITTED
         there, back = (side[::step] for side in sides)
@@ -170,7 +172,12 @@ class AlignmentScores:
         check_same_length("the sources", len(sources), "the targets", len(targets))
         sides = [
             # An unknown word has the number 0, as no word.
-            [np.array([n.get(word, 0) for word in split_words(_plain(t))], "int64") for t in texts]
+            [
+                np.array(
+                    [n.get(word, 0) for word in split_words(_plain(t))[:_MOST_SCORED]], "int64"
+                )
+                for t in texts
+            ]
             for texts, n in zip((sources, targets), self._numbers, strict=True)
         ]
         (there, counts), (back, more) = self._models[0](*sides), self._models[1](*sides[::-1])

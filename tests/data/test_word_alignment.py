@@ -146,6 +146,16 @@ def test_scores_of_what_says_nothing():
         scores(["a"], [])
 
 
+def test_scores_look_at_the_first_words(monkeypatch):
+    sources = ["the house a dog", "a dog the house"] * 5
+    targets = ["das Haus x y", "x y das Haus"] * 5
+    pairs = ["the house a dog", "the house a cat"], ["das Haus x y", "das Haus x z"]
+    for most, is_same in ((1000, False), (2, True)):
+        monkeypatch.setattr(word_alignment, "_MOST_SCORED", most)
+        first, second = AlignmentScores.fit(sources, targets)(*pairs)
+        assert (first == second) == is_same
+
+
 def test_scores_of_a_large_corpus_are_fitted_on_a_part(rng, monkeypatch):
     sources, targets, _ = generated(rng, 2000)
     monkeypatch.setattr(word_alignment, "_MOST_FITTED", 20_000)

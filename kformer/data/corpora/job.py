@@ -109,7 +109,8 @@ def clean(corpora, output, *, exclude=(), rejected=False, progress=None):
     output = pathlib.Path(output)
     work, digest = output / _WORK, _digest(corpora, exclude, rejected)
     names = [name for name in files.entries(output) if name != _WORK]
-    if names and not (output / DESCRIPTION).exists() and not (work / _STATE).exists():
+    is_finished = (output / DESCRIPTION).exists() and (output / REPORT).exists()
+    if names and not is_finished and not (work / _STATE).exists():
         raise ValueError(
             f"'{output}' is not empty (it has {names[0]}): choose another folder for the corpora."
         )
@@ -337,7 +338,7 @@ def _at(path, size):
 def _read(path):
     value = files.read_json(path)
     if is_damaged(value):
-        raise ValueError(f"{path} is damaged: remove its folder and clean the corpora again.")
+        raise ValueError(f"{path} is damaged, or of another program: choose another folder.")
     return without_checksum(value)
 
 

@@ -155,6 +155,12 @@ def test_a_finished_folder_is_left_and_another_is_refused(tmp_path, corpora):
         clean(make("strict"), tmp_path / "begun")
     with pytest.raises(ValueError, match="is not empty .it has .*: choose another folder"):
         clean(make("usual"), tmp_path)
+    (tmp_path / "corpora.yaml").write_text("corpora: {}")  # As if it lay beside the corpora.
+    with pytest.raises(ValueError, match="is not empty .it has .*: choose another folder"):
+        clean(make("usual"), tmp_path)
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(ValueError, match="report.json is damaged, or of another program: choose"):
+        clean(make("usual"), tmp_path)
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert report["corpora"] == first.corpora
 
