@@ -1,5 +1,7 @@
 """What a command checks before it imports anything: combinations of options, files and folders."""
 
+import os
+
 from kformer_cli.environment import refuse
 from kformer_options.model_folders import check_trained, is_run
 from kformer_options.names import named
@@ -43,6 +45,22 @@ def refuse_beside(flag, options, names):
     """
     for name in names:
         refuse(options[name], f"{flag} is not for {named(name)}: leave one out.")
+
+
+def check_description(path):
+    """Checks that a description of corpora, of `--corpora`, is there.
+
+    Args:
+        path: path or `None`.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+    """
+    if path is not None and not os.path.exists(path):
+        raise FileNotFoundError(
+            f"The --corpora file '{path}' does not exist; give the path of a YAML file that "
+            "describes corpora."
+        )
 
 
 def check_text(path, flag):

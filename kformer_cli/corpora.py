@@ -5,7 +5,7 @@ import pathlib
 
 import typer
 
-from kformer_cli.checks import check_text
+from kformer_cli.checks import check_description, check_text
 from kformer_cli.environment import quiet_imports
 from kformer_cli.options import Json, flag, option
 from kformer_options.text_files import check_output
@@ -45,7 +45,7 @@ def clean(
 
     Then train on it: [bold]kformer train --corpora cleaned/corpora.yaml --output runs/en-de[/bold]
     """
-    check_text(corpora, "--corpora")
+    check_description(corpora)
     for path in exclude or ():
         check_text(path, "--exclude")
     if report is not None:

@@ -10,7 +10,7 @@ import types
 
 import typer
 
-from kformer_cli.checks import check_sides, check_text
+from kformer_cli.checks import check_description, check_sides, check_text
 from kformer_cli.environment import Interrupted, quiet_imports
 from kformer_cli.options import MACHINE, Backend, Json, Run, chosen, flag, option, with_options
 from kformer_options.combinations import check_combinations
@@ -179,7 +179,7 @@ def _check_files(output, settings, resume):
         others.append(training)
     for names in others:
         check_sides([(settings[name], named(name)) for name in names])
-    check_text(settings["corpora"], named("corpora"))
+    check_description(settings["corpora"])
     if settings["guided_alignment"] not in (None, "auto"):
         check_text(settings["guided_alignment"], named("guided_alignment"))
     if settings["teachers_from"] and not resume:

@@ -736,6 +736,9 @@ def test_clean_reports_what_it_leaves_out_and_never_ignores_exclude(kformer_main
     (tmp_path / "test.de").write_text("Alte Häuser stehen hier!\n", encoding="utf-8")
     path, report = tmp_path / "corpora.yaml", tmp_path / "report.json"
     words = ["clean", "--corpora", path, "--exclude", tmp_path / "test.de", "--report", report]
+    for command in (words, ("train", "--corpora", path)):
+        code, _, err = kformer_main(*command, "--output", tmp_path / "none")
+        assert code == 1 and "corpora.yaml' does not exist; give the path of a YAML file" in err
     path.write_text("corpora: {x: {files: x.tsv, languages: en-de}}\nclean: none\n")
     code, _, err = kformer_main(*words, "--output", tmp_path / "none")
     assert code == 1 and "corpus 'x' is cleaned without the rule overlap" in err

@@ -337,7 +337,7 @@ def _at(path, size):
 
 def _read(path):
     value = files.read_json(path)
-    if is_damaged(value):
+    if is_damaged(value) or "digest" not in value:
         raise ValueError(f"{path} is damaged, or of another program: choose another folder.")
     return without_checksum(value)
 
