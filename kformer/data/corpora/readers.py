@@ -24,6 +24,7 @@ from kformer.utils.lines import decode_lines, one_line, proper
 from kformer.utils.tables import check_text_type
 from kformer_options.installed import check_extra
 from kformer_options.text_files import check_same_length
+from kformer_options.wording import counted
 
 # What one chunk has at the most. One pair may have more characters.
 _CHUNK_PAIRS, _CHUNK_CHARACTERS = 10_000, 4 << 20
@@ -124,8 +125,8 @@ def _chunks(pairs, path, sides=None):
             for side, name in zip(texts, sides, strict=True):
                 if all(text is None for text in side):
                     raise ValueError(
-                        f"{path} has no {name} in its first {len(side):,} records: correct "
-                        "languages or columns of the corpus."
+                        f"{path} has no {name} in its first {counted(len(side), 'record')}: "
+                        "correct languages or columns of the corpus."
                     )
         yield tuple(_one_lines(side, path, number) for side in texts)
         number += len(chunk)
@@ -216,6 +217,8 @@ def _aligned(files, names):
 def _moses(path, corpus):
     with naming_archive(path), zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
+        # What macOS adds for each file is no text.
+        names = [name for name in names if not name.startswith("__MACOSX/")]
         ends = [f".{language}" for language in corpus.languages]
         stems = [
             sorted(name.removesuffix(end) for name in names if name.endswith(end)) for end in ends

@@ -296,6 +296,10 @@ def test_translation_memories(tmp_path):
 def test_archives(tmp_path):
     path = tmp_path / "x.zip"
     moses(path, PAIRS)
+    with zipfile.ZipFile(path, "a") as archive:
+        for language in ("en", "de"):
+            archive.writestr(f"__MACOSX/._OpenText.de-en.{language}", b"\0\5\xff")
+    assert read(path) == PAIRS
     fails(r"must have files that end in .en and .fr.*OpenText", path, languages="en-fr")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("b.en", "b1\nb2")
