@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 from kformer_cli.checks import check_sides
 from kformer_cli.environment import quiet_imports, refuse
@@ -55,6 +56,7 @@ def shortlist(
     with quiet_imports():
         from kformer.data.token_lists import FILE_NAME, TokenLists
         from kformer.evaluation.list_choice import SIZES, choose_lists, with_translations
+        from kformer.text.languages import some_languages
         from kformer.translating.translator import Translator
         from kformer.utils.lines import read_lines
     sides = read_lines(source, "source"), read_lines(target, "target")
@@ -70,7 +72,15 @@ def shortlist(
         lists, trials = choose_lists(translator, *texts, valid, sizes)
     path = pathlib.Path(run) / FILE_NAME
     lists.save(path, tokenizer)
-    sizes = [len(lists(row)) for row in tokenizer.tokenize(sides[0])]
+    rows = tokenizer.tokenize(sides[0], special_tokens=True)
+    heads, tags = {i for row in rows for i in row[:1]}, tokenizer.tag_ids.items()
+    if lacking := [tag for tag, token in tags if token not in heads]:
+        print(
+            f"warning: no line begins with {some_languages(lacking)}, and translations into these "
+            "languages would be made of other languages' tokens: add such lines.",
+            file=sys.stderr,
+        )
+    sizes = [len(lists(row)) for row in rows]
     report = {"file": str(path), "tokens": sum(sizes) / max(1, len(sizes))}
     report["vocabulary"] = tokenizer.target_vocabulary_size
     report["trials"] = [trial._asdict() for trial in trials]

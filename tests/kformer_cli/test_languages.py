@@ -61,3 +61,12 @@ def test_a_run_of_both_directions_teaches_both(folder, translators, capsys):
     assert [*zip(sources, targets, strict=True)] == pairs
     assert main(["distill", "run", "--source", "s", *outputs, "--target-language", "es"]) == 1
     assert "'es' is unknown; choose one of de, fr." in capsys.readouterr().err
+
+
+def test_lists_of_tokens_lack_a_language_without_lines(folder, capsys):
+    texts = ["--target", "s", "--json"]
+    assert main(["shortlist", "run", "--source", "s", *texts]) == 0
+    assert "warning: no line begins with >>fr<<, and translations into" in capsys.readouterr().err
+    pathlib.Path("tagged").write_text("".join(f">>fr<< {text}\n" for text in TEXTS[:-1]) + "ten\n")
+    assert main(["shortlist", "run", "--source", "tagged", *texts]) == 0
+    assert not capsys.readouterr().err
