@@ -56,16 +56,23 @@ def settle_search(path, options, train, validation, lengths, steps, report):
     if options.choose_search is False:
         return
     config = run_directory.read_config(path)
-    # What an earlier end of this training chose is not where the next choice begins.
-    former = {} if REASON in config else config
+    tokenizer, former = Tokenizer.load(path / "tokenizer"), config
+    default = tokenizer.target_language
+    if REASON in config:
+        # What an earlier end of this training chose is not where the next choice begins.
+        sentences = config[REASON].split("; ")
+        chosen_languages = {sentence.partition(": search:")[0] for sentence in sentences}
+        searches = config.get(SEARCH_BY_LANGUAGE, {})
+        searches = {code: searches[code] for code in searches if code not in chosen_languages}
+        former = {SEARCH_BY_LANGUAGE: searches}
+        former |= {"search": config["search"]} if default in searches else {}
     base = read_options(former["search"], path) if former.get("search") is not None else None
     if base is not None and base.mode != "kformer":
         if validation:
             report("search: that of the published model from which the training began")
         return
     model = load_model(path / "model.keras", compiled=False)
-    translator = Translator(model, Tokenizer.load(path / "tokenizer"), base, former)
-    default = translator.tokenizer.target_language
+    translator = Translator(model, tokenizer, base, former)
     lengths = lengths()
     tokens = train.num_tokens * steps / train.steps_per_epoch * _SHARE / len(lengths)
     others = former.get(SEARCH_BY_LANGUAGE, {})
@@ -86,17 +93,14 @@ def settle_search(path, options, train, validation, lengths, steps, report):
         if language in (None, default):
             entries["search"] = dataclasses.asdict(chosen)
         if language is not None:
-            by_language[language] = _chosen_values(chosen)
+            by_language[language] = {name: getattr(chosen, name) for name in _CHOSEN}
     if by_language:
         # Where the default language keeps its search, one gets back to it from another language.
-        by_language.setdefault(default, _chosen_values(translator.options))
+        kept = {name: getattr(translator.options, name) for name in _CHOSEN}
+        by_language.setdefault(default, kept)
         entries[SEARCH_BY_LANGUAGE] = by_language
     if reasons:
         run_directory.write_config(path, {**config, **entries, REASON: "; ".join(reasons)})
-
-
-def _chosen_values(options):
-    return {name: getattr(options, name) for name in _CHOSEN}
 
 
 def _choice(translator, validation, lengths, tokens, has_base):

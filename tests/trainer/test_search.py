@@ -73,11 +73,12 @@ def test_a_language_that_keeps_its_search_has_it_after_another_one(tmp_path):
     start = new_translator()
     start.options = dataclasses.replace(start.options, length_penalty=0.7, length_offset=9)
     start.save(tmp_path)
-    train, lengths = types.SimpleNamespace(num_tokens=10, steps_per_epoch=1), np.array([4, 6])
-    settings = lambda: {"fr": (lengths, lengths)}, 1, lambda sentence: None
-    search.settle_search(tmp_path, TrainOptions(), train, [], *settings)
-    translator = kformer.Translator.load(tmp_path)
-    french = translator.for_languages(target="fr")
-    assert french.options.length_penalty == 1.0
-    german = french.for_languages(target="de")
-    assert german.options == translator.options == start.options
+    train, pair = types.SimpleNamespace(num_tokens=10, steps_per_epoch=1), [np.array([4, 6])] * 2
+    for languages in (["fr"], ["fr"], ["fr", "de"]):  # After the first at longer trainings' ends.
+        settings = lambda codes=languages: dict.fromkeys(codes, pair), 1, lambda sentence: None
+        search.settle_search(tmp_path, TrainOptions(), train, [], *settings)
+        translator = kformer.Translator.load(tmp_path)
+        french = translator.for_languages(target="fr")
+        assert french.options.length_penalty == 1.0
+        german = french.for_languages(target="de")
+        assert german.options == translator.options == start.options
