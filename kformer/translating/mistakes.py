@@ -28,7 +28,9 @@ _PATH = re.compile(
 )
 # The words that a part repeats at least, and that a part has which comes again later. Chinese and
 # Japanese words are single characters, which are often doubled.
-_REPEATED, _REPEATED_CHARACTERS, _AGAIN = 2, 5, 5
+_REPEATED, _REPEATED_CHARACTERS, _AGAIN = 2, 4, 5
+# Repeated within a word, as where a language has no spaces.
+_WITHIN = re.compile(r"(?=\S{,18}[^\W\d_])(\S{2,20}?)\1{3}")
 # A copy has at least so many words in small letters, and this share of its words.
 _COPIED_WORDS, _COPIED = 4, 0.75
 # A language is certain from so many bytes on, and if it is so much likelier (as a logarithm).
@@ -68,8 +70,9 @@ def find_mistakes(source, target, is_other_language=False, has_words=False):
     Returns:
         Tuple of two lists of `Span`, of the source and of the translation.
     """
-    sides = (source, target), (target, source)
-    missing, added = (_unmatched(*each, has_words) for each in sides)
+    numbers = numbers_of(source), numbers_of(target)
+    missing = _unmatched(source, target, *numbers, has_words)
+    added = _unmatched(target, source, *numbers[::-1], has_words)
     words, others = split_words(target), split_words(source)
     spans = word_spans(target, words)
     for start, stop in repetitions(words, others):
@@ -101,8 +104,14 @@ def repetitions(words, source=()):
     Returns:
         List of pairs (start, stop) of indices.
     """
-    found = _repetitions([word.casefold() for word in words])
-    return found if found and not _repetitions([word.casefold() for word in source]) else []
+    words, source = ([word.casefold() for word in side] for side in (words, source))
+    found = _repetitions(words) or _within(words)
+    return found if found and not (_repetitions(source) or _within(source)) else []
+
+
+def _within(words):
+    # Most words are too short.
+    return [(i, i + 1) for i, w in enumerate(words) if len(w) > 7 and _WITHIN.search(w)]
 
 
 def _repetitions(words):
@@ -137,7 +146,7 @@ def _span(text, start, stop, kind):
     return Span(start, stop, text[start:stop], _SURE, kind)
 
 
-def _unmatched(text, other, has_words):
+def _unmatched(text, other, numbers, others, has_words):
     """The numbers, addresses and placeholders of a text that another has less often."""
     addresses = [(start, stop) for start, stop, kind in protected(text) if kind == HIDDEN]
     addresses = without_overlaps(sorted([*addresses, *(m.span() for m in _PATH.finditer(text))]))
@@ -150,8 +159,8 @@ def _unmatched(text, other, has_words):
     # The groups of a long number may differ.
     long = {digits for digits, _ in _long_numbers(other)}
     known = addresses + [span for digits, span in _long_numbers(text) if digits in long]
-    counts = collections.Counter(value for each in numbers_of(other) for value in each.values)
-    for number in numbers_of(text):
+    counts = collections.Counter(value for each in others for value in each.values)
+    for number in numbers:
         start, stop, values, _ = number
         if not _counts(number, text, has_words) or any(a <= start < b for a, b in known):
             continue
@@ -180,10 +189,12 @@ def _long_numbers(text):
 
 
 def _is_copy(words, source):
+    if words == source and sum(is_of(word[0], CHINESE_JAPANESE) for word in words) > _COPIED_WORDS:
+        return True
     source = {word.strip(".,;:!?") for word in source}
     words = [word for word in (word.strip(".,;:!?") for word in words) if word.isalpha()]
     copied = [word for word in words if word in source and word.islower() and len(word) > 1]
-    return len(copied) >= max(_COPIED_WORDS, _COPIED * len(words))
+    return len(set(copied)) >= _COPIED_WORDS and len(copied) >= _COPIED * len(words)
 
 
 def languages_of(sources, targets):

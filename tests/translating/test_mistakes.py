@@ -37,6 +37,11 @@ pytestmark = pytest.mark.any_backend
         ("Hello", "Hallo %s", [], ["%s"]),
         ("a man in a hat", "ein Mann mit Hut mit Hut mit Hut", [], ["mit Hut mit Hut"]),
         ("the old man sits here", "the old man sits da", [], ["the old man sits da"]),
+        ("那个男人在遛狗", "那个男人在遛狗", [], ["那个男人在遛狗"]),
+        ("la la la la", "la la la la", [], []),
+        ("a man", "这个男人这个男人", [], ["这个男人"]),
+        ("hello", "สวัสดีสวัสดีสวัสดีสวัสดี", [], ["สวัสดีสวัสดีสวัสดีสวัสดี"]),
+        ("hahahahaha", "哈哈哈哈哈", [], []),
         ("", "", [], []),
     ],
 )
