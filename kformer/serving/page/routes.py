@@ -164,9 +164,13 @@ class _Page(Protocol):
         """As `_hypotheses`; the model may be asked several times for a line."""
         documents = Documents(self.ingress, _PROTOCOL, version, pair, time.monotonic())
         translated = await documents.translate(lines, "text", glossary)
+        rows = [[text] for text, _ in translated]
+        coverages = await asyncio.to_thread(_coverages, lines, rows)
         entries = [
-            line_entry(line, [text], [None], report.cut > 0, report.terms)
-            for line, (text, report) in zip(lines, translated, strict=True)
+            line_entry(line, row, [None], report.cut > 0, report.terms, coverage)
+            for line, row, (_, report), coverage in zip(
+                lines, rows, translated, coverages, strict=True
+            )
         ]
         return version, entries
 

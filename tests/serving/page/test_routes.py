@@ -99,6 +99,7 @@ def test_a_glossary(told_ingress, engine):
         {"source": "Kim", "target": "Kim", "found": 1, "used": 1},
     ]
     assert lines[2]["terms"] == []
+    assert [lines[i]["coverage"]["probability"] for i in (0, 2)] == [0, 0]
     for wrong in ("summer", ["winter"]):
         reply = client.post("/page/translate", json={**fields, "glossary": wrong})
         assert reply.status_code == 400 and "no glossary of that name" in reply.text
