@@ -41,12 +41,16 @@ def retranslate(translator, texts, results, coverages, *, batch_size=64, **optio
     rows = translator.tokenizer.tokenize(
         [text for _, text in pairs], side="target", special_tokens=True
     )
-    # The clauses together may be longer than what the model reads.
+    # The clauses together may be longer than what the model reads, as may what did not end.
     is_read = [len(row) <= translator.model.max_length for row in rows]
+    first, best = {}, {}
+    for i, fits in zip(doubtful, is_read, strict=False):
+        if not fits:
+            value = results[i].score / len(results[i].hypotheses[0].ids)
+            first[i] = value, coverages[i].probability
     pairs, rows = (list(itertools.compress(each, is_read)) for each in (pairs, rows))
     sides = [texts[i] for i, _ in pairs], [text for _, text in pairs]
     scores = translator.score(*sides, batch_size=batch_size)
-    first, best = {}, {}
     judged = translator.coverage(*sides, batch_size=batch_size)
     for (i, text), score, row, coverage in zip(pairs, scores, rows, judged, strict=True):
         value = score / len(row)

@@ -131,6 +131,10 @@ def test_a_doubtful_text_is_translated_again(translator, texts, monkeypatch):
         translator.score(sources[:1], texts[1][:1])[0], abs=1e-3
     )
     assert good
+    # A first translation that did not end is longer than what the model reads.
+    endless = wrong._replace(hypotheses=[results[0].hypotheses[0]._replace(text="零" * 99)])
+    others, after = retranslate(translator, sources[:1], [endless], [bad])
+    assert others[0].text == texts[1][0] and after[0].retried
     # What is longer than the model reads is not taken, either.
     text = ", ".join(["twenty to nine"] * 8)
     (long,) = translator.translate([text])
