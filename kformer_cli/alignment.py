@@ -143,7 +143,7 @@ def calibrate(
         f"alignment    layer {words['layer']}, {head}, {row} a token is read; alignment error "
         f"rate {words['error']:.4f}"
     )
-    if "coverage" in entries:
+    if entries.get("coverage"):
         print("coverage     fitted: one of fifty translations of this text is doubtful")
     else:
         print("coverage     not fitted: it needs some hundred sentences")

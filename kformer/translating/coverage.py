@@ -308,12 +308,12 @@ def fit_coverage(translator, sources, targets, alignments, batch_size=32):
 
     Returns:
         Dict for a run's config: `omission` and `addition` with the weights of words and sentences,
-        `lengths`, between which the usual ratios are, and `languages`; or `None` where there are
-        too few pairs.
+        `lengths`, between which the usual ratios are, and `languages`; empty where there are too
+        few pairs.
     """
     data = fault_features(translator, sources, targets, alignments, batch_size)
     if min(len(rows) for rows in data.values()) < _FEWEST_PAIRS:
-        return None
+        return {}
     lengths = [_length(*pair) for pair in zip(sources, targets, strict=True)]
     low, high = np.quantile(lengths, (_UNUSUAL, 1 - _UNUSUAL)).round(4).tolist()
     weights = {fault: fit_weights(rows) for fault, rows in data.items()}

@@ -436,7 +436,7 @@ class Translator:
             expected calibration errors without and with that temperature; and `tokens`, the number
             of tokens that were counted. `alignment` has `layer`, `head` and `after`, the chosen
             attention, and `error`, its alignment error rate. `coverage` has the weights of both
-            faults, and the languages of both sides; it needs some hundred pairs, and is left out
+            faults, and the languages of both sides; it needs some hundred pairs, and is empty
             with less. An ensemble has no `alignment` and no `coverage`.
 
         Raises:
@@ -444,7 +444,6 @@ class Translator:
         """
         pairs = self._reader.tokenize(sources, targets, self.options)
         results = {CONFIDENCE: fit_temperature(self._reader, pairs, batch_size)}
-        self.config.pop(word_alignment.COVERAGE, None)
         self.config.update(results)
         if isinstance(self.model, Ensemble):
             return results
@@ -454,8 +453,7 @@ class Translator:
         results[word_alignment.ALIGNMENT] = self.config[word_alignment.ALIGNMENT] = source
         # It reads the attention that was chosen.
         weights = fit_coverage(self, pairs.sources, pairs.targets, alignments, batch_size)
-        if weights is not None:
-            results[word_alignment.COVERAGE] = self.config[word_alignment.COVERAGE] = weights
+        results[word_alignment.COVERAGE] = self.config[word_alignment.COVERAGE] = weights
         return results
 
     def attention(

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import kformer
-from kformer.saving.run_directory import read_config
+from kformer.saving.run_directory import read_config, update_config
 from kformer.translating import retry
 from kformer.translating.word_alignment import without_calibration
 from kformer_cli.main import main
@@ -32,9 +32,11 @@ SIDES = ["--source", "s", "--target", "t"]
 
 @pytest.mark.heavy
 def test_a_run_is_calibrated_and_aligns(folder, capfd):
+    update_config("run", {"coverage": {"languages": ["en", "zh"]}})
     before = read_config("run")
     assert main(["calibrate", "run", *SIDES, "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
+    assert found["coverage"] == {}, "too few pairs: what was fitted before is gone"
     assert read_config("run") == {**before, **found}, "nothing else of the run changes"
     assert main(["align", "run", *SIDES, "--output", "found"]) == 0
     sources, targets = (
