@@ -80,7 +80,8 @@ class Planting:
         self.split = split_words
 
     def omissions(self, least, most):
-        """Between `least` and `most(words)` words of the source are left out."""
+        """Between `least` and `most(words)` words of the source are left out, and `least` or more
+        of the translation."""
         from kformer.translating.coverage import plant, without_words
 
         for source, target, alignment in self.pairs:
@@ -89,18 +90,19 @@ class Planting:
                 continue
             size = int(self.random.integers(least, most(len(words)) + 1))
             planted = plant(words, others, alignment, size, self.random)
-            if planted is not None:
+            if planted is not None and len(planted[1]) >= least:
                 yield source, without_words(target, others, planted[1]), planted[0]
 
     def additions(self):
-        """At least three words of the source are taken away: the translation has too many."""
+        """At least three words of the source are taken away: the translation has three or more too
+        many."""
         from kformer.translating.coverage import plant, without_words
 
         for source, target, alignment in self.pairs:
             words, others = self.split(source), self.split(target)
             size = int(self.random.integers(3, max(3, len(words) // 2) + 1))
             planted = plant(words, others, alignment, size, self.random)
-            if planted is not None:
+            if planted is not None and len(planted[1]) >= 3:
                 yield without_words(source, words, planted[0]), target, planted[1]
 
     def clauses(self):

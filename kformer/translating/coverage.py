@@ -205,6 +205,8 @@ def word_features(mean, aligned, tokens, row, labels, members, length, ranks=Non
         "rarity": np.log1p((np.array(labels)[:, None] * of_target).max(axis=0)),
     }
     near = {"omission": ("received", "mass"), "addition": ("likelihood", "surprise", "focus")}
+    # Where the end of a text was left out, the model expected a word in place of the end.
+    omission["surprise of the end"] = np.full(of_source.shape[1], top[-1] - chosen[-1])
     if ranks is not None:
         omission["rank"] = ranks.min(axis=0) @ of_source / np.maximum(of_source.sum(axis=0), 1)
         addition["rank"] = ranks.min(axis=1) @ of_target / sizes
@@ -212,7 +214,8 @@ def word_features(mean, aligned, tokens, row, labels, members, length, ranks=Non
     sides = {"omission": omission, "addition": addition}
     for fault, features in sides.items():
         features |= {f"{name} around": _around(features[name]) for name in near[fault]}
-        features["length"] = np.full(len(features["rarity"]), length)
+        count = len(features["rarity"])
+        features |= {"length": np.full(count, length), "words": np.full(count, np.log(count))}
     return sides
 
 
@@ -241,7 +244,7 @@ def _probability(scores):
 def _judged(features, entry, fault):
     """The probability of a sentence's fault, and those of its words `[M]`."""
     weights = entry.get(fault, _DEFAULTS[fault])
-    if set(weights["words"]) != {"constant", *features}:  # Lists of tokens came or went.
+    if not set(weights["words"]) <= {"constant", *features}:  # Its lists of tokens are gone.
         weights = _DEFAULTS[fault]
     scores = weights["words"]["constant"] + sum(
         weights["words"][name] * values

@@ -39,6 +39,9 @@ def test_features_of_a_forward_pass(translator, texts):
         expected = np.log(max(after) + 0.02), np.log(mass + 0.02), surprise
         values = [features["omission"][name][word] for name in ("received", "mass", "surprise")]
         np.testing.assert_allclose(values, expected, atol=1e-4)
+    surprise = len(words) * [logs[-1].max() - chosen[-1]]
+    assert features["omission"]["surprise of the end"] == pytest.approx(surprise, abs=1e-4)
+    assert features["omission"]["words"] == pytest.approx(len(words) * [np.log(len(words))])
     for word in range(len(split_words(targets[1]))):
         tokens = np.flatnonzero(find[1][:, word])
         value = features["addition"]["likelihood"][word]
@@ -87,6 +90,11 @@ def test_calibration_tells_what_was_left_out(translator):
         assert 0 < np.mean([value >= 0.5 for value in clean]) <= 0.02
         faulty = [value for value, is_wrong in judged if is_wrong]
         assert np.mean(faulty) > 2 * np.mean(clean)
+    # A run that was calibrated before there was a feature keeps its weights.
+    row, _ = data["omission"][0]
+    value, _ = coverage._judged(row, entry, "omission")
+    assert value != coverage._judged({**row, "new": row["mass"]}, {}, "omission")[0]
+    assert value == coverage._judged({**row, "new": row["mass"]}, entry, "omission")[0]
 
 
 @QUICKEST
