@@ -493,7 +493,7 @@ class Translator:
         confidence=False,
         coverage=False,
         target_language=None,
-        batch_size=32,
+        batch_size=64,
     ):
         """Returns the best translations with their words.
 
@@ -504,7 +504,7 @@ class Translator:
             confidence: bool, default `False`. Whether to compute the confidence.
             coverage: bool, default `False`. Whether to find what was left out or added.
             target_language: as for `translate`.
-            batch_size: int, default 32. The pairs that are read at once.
+            batch_size: int, default 64. The pairs that are read at once.
 
         Returns:
             List of `kformer.translating.translation.AnnotatedTranslation`.
