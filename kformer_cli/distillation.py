@@ -123,8 +123,8 @@ def distill(
     references = None if reference is None else read_lines(reference, "reference")
     languages = [options[name] for name in LANGUAGES]
     forward, back = _load(teachers, separately), _load(backward or [], separately)
+    # An unknown target language is an error; a source language that a model does not read is none.
     forward = [each.for_languages(target=languages[1]) for each in forward]
-    # A model may read the target language alone, and that of --backward is the source language.
     forward = [each.for_direction(*languages) for each in forward]
     back = [each.for_direction(*reversed(languages)) for each in back]
     settings = {"round_trips": round_trips, "closest": closest, "keep_original": keep_original}

@@ -30,7 +30,8 @@ _SMOOTHING, _WINDOW = 0.02, 3
 _UNUSUAL = 0.04
 # Weights without calibration, and without lists of tokens: those of three models with four layers
 # (English-German, both directions of English-Chinese) together. `benchmarks/coverage.py` has the
-# command. Each list begins with the constant.
+# command. Each list begins with the constant. They lack the surprise of the end and the number of
+# words, which calibration fits.
 _DEFAULTS: dict = {
     "omission": {
         "words": {

@@ -701,9 +701,9 @@ class Translator:
         """
         return self._with_tokenizer(self.tokenizer.for_languages(source=source, target=target))
 
-    def for_direction(self, source: str, target: str) -> "Translator":
+    def for_direction(self, source: str | None, target: str | None) -> "Translator":
         """Returns a translator for a pair of languages, as `for_languages`; a language that the
-        model does not read, such as that of the source, is left out.
+        model does not read, such as that of the source, is left out. `None` keeps that of a side.
         """
         return self._with_tokenizer(self.tokenizer.for_direction(source, target))
 
