@@ -875,7 +875,7 @@ def test_other_formats_and_import_of_an_export(kformer_main, tmp_path, format, o
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "command, number",
-    [("train", 12), ("translate", 11), ("evaluate", 10), ("distill", 9), ("export", 10)],
+    [("train", 12), ("translate", 11), ("evaluate", 10), ("distill", 10), ("export", 10)],
 )
 def test_help_has_what_matters_first_and_help_all_everything(capsys, monkeypatch, command, number):
     monkeypatch.setenv("COLUMNS", "80")
