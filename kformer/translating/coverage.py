@@ -74,9 +74,11 @@ def coverages(translator, pairs, batch_size, progress=None, only_unusual=False):
         only_unusual: bool, default `False`. Whether the model of a calibrated run reads those pairs
             alone whose lengths are unlike those of 92 % of pairs: that saves most of the time.
     """
-    entry, tokenizer = translator.config.get(COVERAGE, {}), translator.tokenizer
-    codes = tokenizer.source_language, tokenizer.target_language
-    codes = [a or b for a, b in zip(codes, entry.get("languages") or (None, None), strict=True)]
+    entry, known = translator.config.get(COVERAGE, {}), _languages_of(translator)
+    fitted = entry.get("languages") or (None, None)
+    if any(a and b and base_code(a) != base_code(b) for a, b in zip(known, fitted, strict=True)):
+        entry, fitted = {}, known  # Calibrated for another direction of this model.
+    codes = [a or b for a, b in zip(known, fitted, strict=True)]
     has_words = all(code and base_code(code) in SPELLED for code in codes)
     others = mistakes.are_in_other_language(pairs.targets, codes[1])
     judged, indices = [None] * len(others), range(len(others))
@@ -94,6 +96,10 @@ def coverages(translator, pairs, batch_size, progress=None, only_unusual=False):
 def without_model(source, target):
     """Returns the `Coverage` by what needs no model."""
     return _coverage(source, target, None)
+
+
+def _languages_of(translator):
+    return translator.tokenizer.source_language, translator.tokenizer.target_language
 
 
 def _length(source, target):
@@ -312,8 +318,8 @@ def fit_coverage(translator, sources, targets, alignments, batch_size=32):
 
     Returns:
         Dict for a run's config: `omission` and `addition` with the weights of words and sentences,
-        `lengths`, between which the usual ratios are, and `languages`; empty where there are too
-        few pairs.
+        `lengths`, between which the usual ratios are, and `languages`, of which each is `None` if
+        it is unknown; empty where there are too few pairs.
     """
     data = fault_features(translator, sources, targets, alignments, batch_size)
     if min(len(rows) for rows in data.values()) < _FEWEST_PAIRS:
@@ -321,7 +327,9 @@ def fit_coverage(translator, sources, targets, alignments, batch_size=32):
     lengths = [_length(*pair) for pair in zip(sources, targets, strict=True)]
     low, high = np.quantile(lengths, (_UNUSUAL, 1 - _UNUSUAL)).round(4).tolist()
     weights = {fault: fit_weights(rows) for fault, rows in data.items()}
-    return {**weights, "lengths": [low, high], "languages": mistakes.languages_of(sources, targets)}
+    found = mistakes.languages_of(sources, targets) or (None, None)
+    languages = [a or b for a, b in zip(_languages_of(translator), found, strict=True)]
+    return {**weights, "lengths": [low, high], "languages": languages}
 
 
 def fault_features(translator, sources, targets, alignments, batch_size=32):

@@ -9,6 +9,7 @@ from kformer.text.words import split_words
 from kformer.translating import coverage
 from kformer.translating.mistakes import Span
 from kformer.translating.retry import retranslate
+from tests.two_languages import CODES, TEXTS, new_translator
 
 QUICKEST = pytest.mark.any_backend(quickest="torch")
 
@@ -120,6 +121,19 @@ def test_translations_come_with_their_coverage(translator, texts):
     # A calibrated run reads unusual lengths alone.
     translator.config["coverage"] = {"lengths": [-9, 9], "languages": None}
     assert translator(sources[0], coverage=True).coverage.probability == 0
+
+
+@QUICKEST
+def test_a_calibration_is_for_its_direction():
+    translator = new_translator()
+    translator.config["coverage"] = {"lengths": [-9, 9], "languages": ["en", "de"]}
+    judged = {}
+    for code in CODES:
+        one = translator.for_languages(target=code)
+        pairs = one._reader.tokenize(TEXTS[:2], TEXTS[2:], one.options)
+        judged[code] = coverage.coverages(one, pairs, 2, only_unusual=True)
+    assert all(each.probability == 0 for each in judged["de"])
+    assert all(each.probability > 0 for each in judged["fr"])
 
 
 @QUICKEST
