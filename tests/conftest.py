@@ -132,8 +132,8 @@ def _is_of_kind(item, kind):
 
 
 def few_values(items):
-    """Returns the tests with the first, the middle and the last value of each parameter, each in
-    one combination. Those marked `every_value` have all values.
+    """Returns the tests with the first and the last value of each parameter, each in one
+    combination.
     """
     counts = collections.defaultdict(int)
     for item in items:
@@ -142,11 +142,7 @@ def few_values(items):
     seen, selected = set(), []
     for item in items:
         values = _values(item)
-        chosen = [
-            index in (0, counts[*parameter] // 2, counts[*parameter] - 1)
-            for *parameter, index in values
-        ]
-        if item.get_closest_marker("every_value") or all(chosen):
+        if all(index in (0, counts[*parameter] - 1) for *parameter, index in values):
             if not values or not seen.issuperset(values):
                 selected.append(item)
             seen.update(values)

@@ -52,7 +52,13 @@ plt.show()
 @pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", build.names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "backend_switching" else name
+        for name in build.names()  # That one starts a process for each backend.
+    ],
+)
 def test_the_code_of_a_notebook_runs(name, is_whole, monkeypatch, capsys, tmp_path):
     """In this process, which has imported everything: a kernel for each would take minutes. Where
     time counts, an epoch has four steps, and 16 tokens are generated at most.

@@ -53,17 +53,15 @@ def test_the_files_of_other_processes_are_not_read(monkeypatch):
     assert shares in ([True, None], [None, True])
 
 
-def test_few_values_of_a_parameter_occur_unless_a_test_is_marked():
-    def item(path, name, marker=None, **indices):
+def test_few_values_of_a_parameter_occur():
+    def item(path, name, **indices):
         case = {"callspec": types.SimpleNamespace(indices=indices)} if indices else {}
-        found = {"get_closest_marker": lambda name: marker}
-        return types.SimpleNamespace(path=path, originalname=name, **case, **found)
+        return types.SimpleNamespace(path=path, originalname=name, **case)
 
     cases = [item("a", "f", x=x, y=y) for x in range(5) for y in range(2)]
     plain = [item("a", "g"), item("b", "f", x=0)]
-    marked = [item("c", "f", "every_value", x=x) for x in range(5)]
-    chosen = [cases[index] for index in (0, 1, 4, 8)]
-    assert few_values([*cases, *plain, *marked]) == [*chosen, *plain, *marked]
+    chosen = [cases[index] for index in (0, 1, 8)]
+    assert few_values([*cases, *plain]) == [*chosen, *plain]
 
 
 def test_all_means_every_file_of_every_backend():

@@ -138,6 +138,7 @@ def searches(toy):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("joins", [None, JOINS], ids=["tokens", "words"])
+@pytest.mark.any_backend(quickest="torch")
 def test_a_beam_that_keeps_everything_finds_the_best(toy, everything, searches, joins, rng):
     """500 cases: three tokens to the power of the limit hypotheses."""
     compared = impossible = forced = 0

@@ -123,6 +123,7 @@ def test_a_run_translates_as_the_library_does(folders, name, sentences, tmp_path
         assert saved(sentences) == ours
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_languages_can_be_changed(folders, sentences, tmp_path):
     translator = load_checkpoint(folders["nllb"], **languages_of("nllb"))
     other = translator.for_languages(target="deu_Latn")
@@ -479,6 +480,7 @@ def test_a_message_about_settings_is_short(copy, settings):
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_penalties_on_repetition_are_followed(copy, sentences, tmp_path, backend):
     """A published folder's penalties are the default of its import, and of its SavedModel."""
     plain = their_translations(copy, sentences)

@@ -486,6 +486,7 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(kformer_main, corpus,
 # ---- translate, score, evaluate, export ----
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_every_input_line_has_exactly_one_output_line(kformer_main, tmp_path):
     lines = [
         TIMES[0].encode(),
@@ -530,6 +531,7 @@ def test_every_input_line_has_exactly_one_output_line(kformer_main, tmp_path):
 
 
 @pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
 def test_a_saved_model_translates_as_the_run_it_was_made_from(kformer_main):
     text = "".join(line + "\n" for line in TIMES).encode()
     runs = [
@@ -544,6 +546,7 @@ def test_a_saved_model_translates_as_the_run_it_was_made_from(kformer_main):
     assert (code, out.decode().splitlines()) == (0, [row[0] for row in rows]), err
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_scores_are_those_that_the_score_command_gives(kformer_main, tmp_path):
     (tmp_path / "source").write_text("".join(line + "\n" for line in TIMES))
     code, out, _ = kformer_main(
@@ -632,6 +635,7 @@ def test_penalties_on_repetition_apply_in_every_command_that_searches(kformer_ma
     assert {name: search[name] for name in options} == options
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_truncated_source_is_a_warning(kformer_main):
     code, out, err = kformer_main(
         "translate", RUN, "--beam-size", "1", stdin=b"noon\n" + b"noon " * 60 + b"\nnoon\n"
@@ -1101,7 +1105,7 @@ def checkpoint_steps(run):
     return sorted(int(name.removeprefix("step-")) for name in names)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend(quickest="torch")
 def test_a_killed_training_resumes_with_the_same_losses(kformer_main, corpus, small_run, tmp_path):
     options = {

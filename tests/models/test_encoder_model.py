@@ -85,6 +85,7 @@ HEADS = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("head", HEADS)
+@pytest.mark.any_backend(quickest="torch")
 def test_every_head_learns_and_is_saved(head, tmp_path):
     options, loss, labels = HEADS[head]
     model = TransformerEncoder(V, **SIZES, head=head, **options)
@@ -180,6 +181,7 @@ def run_pairs(model, data):
     return to_numpy(model({name: ops.convert_to_tensor(ids) for name, ids in data.items()}))
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_pairs_are_trained_in_the_order_of_their_data(tmp_path):
     texts = write_pairs(tmp_path)
     sides = texts["train_source"], texts["train_target"]

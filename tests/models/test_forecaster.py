@@ -81,6 +81,7 @@ def test_it_is_pytorchs(forecaster, rng):
 
 
 @pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
 def test_a_sine_is_learnt_and_saved(tmp_path):
     rng = np.random.default_rng(0)
     phases = rng.uniform(0, 2 * np.pi, (64, 1))

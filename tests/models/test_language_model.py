@@ -127,6 +127,7 @@ def test_beams_and_samples(language_model):
 
 @pytest.mark.heavy
 @by_kind
+@pytest.mark.any_backend(quickest="torch")
 def test_trained_saved_and_loaded(language_model, tmp_path, quick_compile, rng, kind):
     model = language_model(**OPTIONS[kind])
     ids = rng.integers(4, V, (4, 9)).astype("int32")

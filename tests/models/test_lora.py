@@ -103,6 +103,7 @@ def test_a_model_of_the_user_may_have_an_attribute_of_that_name():
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.any_backend(quickest="torch")
 def test_frozen_weights_stay_bit_for_bit(policy):
     model = transformer(dtype=policy)
     enable_lora(model, 2)
@@ -172,6 +173,7 @@ def test_gradients_are_those_of_an_explicit_product(kind):
         assert np.abs(step).max() > 1e-4
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_checkpoint_has_the_adapters_and_a_run_has_them_merged(tmp_path):
     model = transformer(dropout=0.1)
     enable_lora(model, 2, alpha=4)

@@ -211,6 +211,7 @@ def test_one_side_alone_is_refused(tiny_transformer, rng):
         tiny_transformer()(inputs)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_fit_reads_packed_data_and_the_model_stays_what_it_was(
     tiny_transformer, tmp_path, quick_compile
 ):

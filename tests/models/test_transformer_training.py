@@ -96,6 +96,7 @@ def pad_ids(model):
 
 
 @pytest.mark.parametrize("by_position", [False, True])
+@pytest.mark.any_backend(quickest="torch")
 def test_one_loss_and_one_metric_serve_several_models(tiny_transformer, by_position):
     def compile_with(model, loss, metric):
         if by_position:

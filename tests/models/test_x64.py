@@ -42,7 +42,7 @@ def results(translator, language_model, forecaster):
     yield to_numpy(projected_crossentropy(*values, labels, weights, 0.1, chunk_rows=4))
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend(quickest="torch")
 def test_results_are_those_of_32_bits(tmp_path):
     models = (

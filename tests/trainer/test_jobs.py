@@ -35,7 +35,7 @@ class Part:
         self.result = self._work.train(self.path, self._options, False, reports)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend(quickest="torch")
 def test_teachers_trained_at_once_are_those_trained_in_turn(tmp_path, monkeypatch):
     texts, said = write_pairs(tmp_path), []
@@ -121,11 +121,9 @@ def test_threads_are_shared_by_the_parts_that_are_left(monkeypatch):
     assert sorted(threads) == [2, 2, 4, 8]  # Threads may overtake each other.
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend(quickest="torch")
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_all_processes_with_checkpoints(tmp_path, number):
     texts, run = write_pairs(tmp_path), tmp_path / "run"
     options = [f"--{name.replace('_', '-')}={path}" for name, path in texts.items()]

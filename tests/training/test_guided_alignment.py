@@ -85,6 +85,7 @@ def test_a_step_adds_the_attention_of_one_head(rng, weight, consistency):
     assert float(values["nll"]) == pytest.approx(nll, rel=1e-4), "metrics know nothing of it"
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_evaluation_knows_no_alignment_and_others_are_refused(rng):
     inputs, labels = batch(rng)
     model = kformer.Transformer(
@@ -131,6 +132,7 @@ TRAIN += ["512", "--dropout", "0.1", "--checkpoint-every", "5"]
 
 
 @pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
 def test_the_head_learns_to_find_the_word_that_was_read(rng):
     model = kformer.Transformer(
         30, hidden_dim=32, intermediate_dim=32, num_heads=2, num_decoder_layers=1,

@@ -39,7 +39,7 @@ def texts(tmp_path_factory):
 
 @pytest.mark.heavy
 @pytest.mark.any_backend(quickest="torch")
-@pytest.mark.parametrize("count", [600, 2_000, 29_000])
+@pytest.mark.parametrize("count", [600, 2_000, pytest.param(29_000, marks=pytest.mark.slow)])
 def test_python_and_the_command_choose_the_same(count, texts, tmp_path, monkeypatch):
     """The same settings, and the same losses from the same weights on the same batches."""
     paths = texts(count)

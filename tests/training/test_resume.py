@@ -37,6 +37,7 @@ def history_of(run_dir):
 
 
 @pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
 def test_after_kill_9_in_mid_epoch_another_process_goes_on_bit_for_bit(tmp_path):
     train(tmp_path / "whole")
     command = [sys.executable, "-m", "tests.training.toy", str(tmp_path / "run"), "--kill-at", "13"]
@@ -69,6 +70,7 @@ def test_loss_scale_and_averages_are_restored_in_mid_epoch(tmp_path):
     assert fingerprint(resumed) == fingerprint(model)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_steps_end_a_training_in_mid_epoch_and_it_goes_on_from_there(tmp_path):
     train(tmp_path / "whole", epochs=2)
     model, run_dir = compiled_toy(), tmp_path / "run"
@@ -89,6 +91,7 @@ def test_steps_end_a_training_in_mid_epoch_and_it_goes_on_from_there(tmp_path):
     assert fit(model, saving.TrainingState(14, 2), epochs=2) == {}
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_the_end_of_a_training_is_validated(tmp_path):
     """Whatever the epochs between two validations; also where it goes on with another length."""
     model, last_epochs = compiled_toy(), []

@@ -24,6 +24,7 @@ def environment():
 
 
 @pytest.mark.heavy
+@pytest.mark.any_backend(quickest="torch")
 def test_samples_depend_on_the_line_number_alone(environment, tmp_path):
     """Batch size and chunks change no sample, and no two lines share random numbers."""
     text = "ten minutes to nine in the evening"
@@ -42,6 +43,7 @@ def test_samples_depend_on_the_line_number_alone(environment, tmp_path):
     assert [streaming.one_line(line) for line in sum(parts, [])] == sampled[0][:40]
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_the_bound_of_a_text_is_an_option(environment, tmp_path, capfd):
     (tmp_path / "in").write_text("half past four\nseven\n", encoding="utf-8")
     files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]

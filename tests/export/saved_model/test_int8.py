@@ -58,7 +58,7 @@ def attention(translator, tmp_path_factory):
     return export
 
 
-@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["int8", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_attention(attention, dtype):
     """About that of the float32 model, for the same tokens; and for no text at all."""
     import tensorflow as tf

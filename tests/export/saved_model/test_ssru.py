@@ -44,7 +44,7 @@ def test_float32(translator, tmp_path):
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", [pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
 def test_smaller_matrices(translator, tmp_path, dtype):
     names = ["serving_default", *(["attention"] if dtype == "int8" else [])]
     options = {"beam_size": 2, "max_length": 20, "dtype": dtype}

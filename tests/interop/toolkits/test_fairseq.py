@@ -52,7 +52,6 @@ def weights(translator):
     return [ops.convert_to_numpy(weight) for weight in translator.model.weights]
 
 
-@pytest.mark.every_value
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_translates_as_fairseq_does(name):
     translator = load_checkpoint(DATA / name, **MODELS[name])

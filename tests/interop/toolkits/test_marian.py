@@ -58,7 +58,6 @@ def edit_settings(path, **changes):
     np.savez(path, **arrays)
 
 
-@pytest.mark.every_value
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_translates_as_marian_does(name):
     file, options = MODELS[name]

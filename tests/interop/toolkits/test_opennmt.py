@@ -44,7 +44,6 @@ def arrays_of(name):
     return {name: np.array(tensor.read()) for name, tensor in tensors.items() if tensor.dtype}
 
 
-@pytest.mark.every_value
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_translates_as_its_toolkit_does(name):
     path, penalty, options = MODELS[name]

@@ -38,6 +38,7 @@ def test_two_callbacks_validate_the_same_average(tmp_path):
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_an_exception_in_a_validation_leaves_the_trained_weights():
     class Interrupting(keras.callbacks.Callback):
         def on_test_batch_end(self, batch, logs=None):
@@ -59,6 +60,7 @@ def test_an_exception_in_a_validation_leaves_the_trained_weights():
         np.testing.assert_array_equal(value, expected[path])
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_training_in_several_calls_of_fit_ends_with_the_best_weights():
     losses, best = [], None
     for callbacks in ([], [BestModel(None, measure="nll")]):

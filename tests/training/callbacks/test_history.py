@@ -98,6 +98,7 @@ class Halving(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+@pytest.mark.any_backend(quickest="torch")
 def test_the_rates_are_those_of_the_updates(tmp_path, monkeypatch, scaled):
     """Whoever sets them, and whatever cannot be saved; TensorBoard's are the same."""
     monkeypatch.setattr(tensorboard, "Board", FakeBoard)
@@ -151,6 +152,7 @@ def test_checkpoints_stand_at_their_steps(run):
     assert states[0]["data"] == {"seed": 0}
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_checkpoint_due_at_an_epochs_end_waits_for_the_validation(tmp_path):
     train(tmp_path, epochs=2, every=7)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-14", "step-7"]
@@ -159,6 +161,7 @@ def test_a_checkpoint_due_at_an_epochs_end_waits_for_the_validation(tmp_path):
     )
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_training_stopped_in_an_epoch_is_resumed_there(run, tmp_path):
     model = compiled_toy()
     history = StepHistory(tmp_path)
@@ -190,6 +193,7 @@ def test_a_damaged_history_is_refused(tmp_path):
             StepHistory(tmp_path, resume_from=TrainingState(1)).on_train_begin()
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_epochs_of_unknown_length_and_more_than_a_hundred_steps(tmp_path):
     """Of a generator Keras does not know the length at first: validation comes after the last row
     was written.
