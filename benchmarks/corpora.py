@@ -5,7 +5,7 @@
     python benchmarks/corpora.py quality --data DIR --work DIR [--pairs en-de,en-zh] [--share 0.4]
         [--seeds 1,2] [--jobs 2]
     python benchmarks/corpora.py directions --data DIR --work DIR [--pairs en-de,en-zh] [--seeds 1]
-        [--jobs 2]
+        [--jobs 2] [--option "--epochs 5"]
     python benchmarks/corpora.py readers --work DIR [--count 300000]
     python benchmarks/corpora.py scale --work DIR --data DIR [--count 20000000]
 
@@ -32,6 +32,7 @@ of all trainings. With two pairs, then, what the one model makes of a direction 
 from the second language to the third: chrF against the translations by way of the first one, by the
 models of one direction; the share of lines that py3langid takes for the wanted language; and three
 examples. A training that was interrupted is resumed, and one that is done is not repeated.
+`--option` is for all trainings, such as a short try; the one model keeps its own number of epochs.
 
 readers. What reading each format costs, on the same generated pairs: CPU seconds per million pairs,
 and by how much the peak of memory rises. Each is read by a process of its own. The catalogue (.po)
@@ -537,6 +538,7 @@ def _trained(options, run, *command):
     """The run of a training, which is made, gone on with, or there already."""
     done = run.with_name(f"{run.name}.done")
     if not done.exists():
+        command = [*shlex.split(options.option), *command]  # The last number of epochs counts.
         kformer_command(options, "train", "--output", run, "--resume", *command)
         write(done, [])
     return run
@@ -810,6 +812,7 @@ def main():
     part.add_argument("--pairs", type=names, default=list(CORPORA), help="of en-de, en-zh")
     part.add_argument("--seeds", type=integers, default=[1], help="of the trainings")
     part.add_argument("--jobs", type=int, default=2, help="trainings at once")
+    part.add_argument("--option", default="", help="more options of `kformer train`")
     part.set_defaults(backend="torch", threads=1)
     part = parts.add_parser("readers", help="what reading each format costs")
     part.add_argument("--work", type=pathlib.Path, required=True)

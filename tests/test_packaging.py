@@ -72,7 +72,7 @@ def test_the_readme_of_an_index_leads_to_the_index_and_to_the_tag():
         assert "example" not in link or (ROOT / path.partition("#")[0]).exists()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_sdist_has_everything_that_its_tests_need(distributions, tmp_path):
     (path,) = distributions.glob("dist/*.tar.gz")
     with tarfile.open(path) as archive:

@@ -377,6 +377,7 @@ PROMPTS = [[5, 6, 7, 5, 6], [], [9], [4, 4, 8, 4, 4, 8, 11, 9, 4]]
 
 
 @pytest.mark.parametrize("shortlist", [(), (3, 4, 6, 7, 9, 11, 12)])
+@pytest.mark.any_backend(quickest="torch")
 def test_a_prompt_counts(shortlist):
     """Greedy continuations by uncached passes and the oracle. The shortlist lacks tokens of the
     prompts, which then count as n-grams only."""

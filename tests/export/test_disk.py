@@ -110,7 +110,7 @@ def start_writer(what, given, output):
     return process
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_what_a_killed_export_or_import_left_is_removed_by_the_next(frozen, tmp_path):
     pytest.importorskip("onnx")

@@ -110,6 +110,7 @@ def test_logits_and_way_back(make_translator, tmp_path, name):
         ) == translator.tokenizer.tokenize(texts, side=side, special_tokens=True)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_translations(tmp_path, backend):
     """The library translates as a trained run does, greedy and in the mode that is its own."""
     translator = kformer.Translator.load(FROZEN_RUN)

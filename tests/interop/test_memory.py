@@ -82,11 +82,8 @@ def originals(tmp_path_factory):
     return {kind: sound_folder(top / kind, kind, models) for kind in ("marian", "t5")}
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "backend",
-    ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("jax", "tensorflow"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_malicious_folders_take_no_memory(originals, tmp_path, backend):
     count = int(os.environ.get("KFORMER_MALICIOUS_FOLDERS", sum(map(len, KINDS.values()))))
     first = int(os.environ.get("KFORMER_MALICIOUS_SEED", 0))

@@ -808,7 +808,7 @@ def test_closed_streams_are_one_clear_line(kformer_main, monkeypatch, tmp_path):
         streaming.open_output(None).__enter__()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux alone has this device")
 def test_a_full_device_is_one_line_that_names_it(kformer_main, tmp_path):

@@ -152,6 +152,7 @@ def test_the_contrastive_loss_is_its_formula(rng):
     assert float(metric.result()) == 0
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_rows_of_padding_are_no_pairs(rng):
     encoder = TransformerEncoder(V, **SIZES, head="embedding", num_outputs=8)
     encoder.get_layer("head").bias.assign(rng.normal(size=8))

@@ -97,6 +97,7 @@ def test_cached_steps_equal_one_pass(language_model, kind):
     np.testing.assert_allclose(np.stack(found, axis=1)[0], expected[0], atol=1e-4)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_beams_and_samples(language_model):
     model = language_model()
     beams = model.generate(PROMPTS, max_new_tokens=5, beam_size=4, n_best=3)

@@ -194,7 +194,7 @@ print(json.dumps(answers))
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_run_takes_no_more_memory_than_its_weights_justify(tmp_path):
     folders = []
     for number, (attack, _) in enumerate(ATTACKS.values()):

@@ -107,6 +107,7 @@ def two_corpora(text, tmp_path_factory):
     return [*options, "--corpora", str(folder / "corpora.yaml")]
 
 
+@pytest.mark.slow
 def test_losses_files_and_resumption_are_those_of_one_host(two_corpora, tmp_path):
     run, text = tmp_path / "two", two_corpora
     (code, output, _), (code_of_second, nothing, _) = ends_of(

@@ -16,6 +16,7 @@ PROGRAM = pathlib.Path(__file__).with_name("imported_split.py")
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="Keras splits models on JAX alone")
+@pytest.mark.slow
 def test_an_imported_model_is_trained_split(tmp_path):
     pytest.importorskip("transformers")
     from tests.interop.published import SMALL, published_model

@@ -50,7 +50,7 @@ def run(program, *arguments):
     return process.stdout.splitlines()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc can keep memory")
 @pytest.mark.any_backend
 def test_freed_memory_is_kept():

@@ -18,6 +18,7 @@ def translator():
     return kformer.Translator.load(FROZEN)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_terms_occur_and_others_do_not(translator):
     terms = [["七点"], [("上午", "下午")], ["四点"], [], ["九点", "晚上"]]
     found = translator.translate(SOURCES, terms=terms)

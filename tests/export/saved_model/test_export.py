@@ -284,7 +284,7 @@ def test_a_version_is_synced_before_the_rename(translator, tmp_path, monkeypatch
     disk_calls.check(tmp_path / "times" / "1")
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_users_model_class_is_exported_from_every_backend(translator, tmp_path, monkeypatch):
     name = "users_model"

@@ -304,6 +304,7 @@ def test_an_export_to_marian_is_the_same_file(name, tmp_path):
     assert again(text) == translator(text)
 
 
+@pytest.mark.any_backend(quickest="torch")
 def test_a_model_that_was_trained_further_goes_back_to_marian(tmp_path, copy):
     import_checkpoint(copy, tmp_path / "run")
     translator = kformer.Translator.load(tmp_path / "run")
