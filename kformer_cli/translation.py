@@ -186,11 +186,12 @@ def translate(
 
         if is_typed:
             _converse(translated, write)
-            return
-        chunks = {"chunk_lines": 16 * batch_size, "progress": progress}
-        lines = streaming.lines_of(input)
-        truncated = streaming.translate_lines(lines, translated, write, **chunks)
-    end_lines(translator, truncated, options)
+        else:
+            chunks = {"chunk_lines": 16 * batch_size, "progress": progress}
+            lines = streaming.lines_of(input)
+            truncated = streaming.translate_lines(lines, translated, write, **chunks)
+    if not is_typed:
+        end_lines(translator, truncated, options)
     end_coverage(doubtful, options)
 
 

@@ -921,18 +921,28 @@ def test_the_tab_key_completes_commands_and_options(capfd, monkeypatch, words, c
 @pytest.mark.heavy
 @pytest.mark.any_backend
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
-def test_who_types_sees_a_prompt_and_no_rate(monkeypatch, capfd):
-    import pty
-
-    leader, follower = pty.openpty()
-    os.write(leader, TIMES[0].encode() + b"\n\x04")
-    with open(follower, encoding="utf-8") as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        assert main(["translate", str(SAVED_MODEL)]) == 0
-    os.close(leader)
+def test_who_types_sees_a_prompt_and_no_rate(monkeypatch, capfd, tmp_path):
+    assert typed(TIMES[0], monkeypatch) == 0
     out, err = capfd.readouterr()
     assert out == "下午四点半\n"
     assert err == "Type a sentence and press Enter; Ctrl-D ends.\n> > \n"
+    report = tmp_path / "report"
+    code = typed("Call a@b.org", monkeypatch, "--coverage", str(report), "--strict")
+    assert code == 1 and capfd.readouterr().err.endswith(f"(--strict): see '{report}'.\n")
+    assert json.loads(report.read_text(encoding="utf-8"))["missing"][0]["text"] == "a@b.org"
+
+
+def typed(text, monkeypatch, *options):
+    """The exit status of `kformer translate` where somebody types a line."""
+    import pty
+
+    leader, follower = pty.openpty()
+    os.write(leader, text.encode() + b"\n\x04")
+    with open(follower, encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        code = main(["translate", str(SAVED_MODEL), *options])
+    os.close(leader)
+    return code
 
 
 # ---- train ----
