@@ -3,7 +3,7 @@
     python benchmarks/corpora.py rules --data DIR [--pairs en-de,en-zh] [--share 0.4] [--seed 0]
         [--examples 0]
     python benchmarks/corpora.py quality --data DIR --work DIR [--pairs en-de,en-zh] [--share 0.4]
-        [--seeds 1,2] [--jobs 2]
+        [--seeds 1,2] [--jobs 2] [--option "--steps 600"] [--search "--beam-size 1"]
     python benchmarks/corpora.py directions --data DIR --work DIR [--pairs en-de,en-zh] [--seeds 1]
         [--jobs 2] [--option "--epochs 5"]
     python benchmarks/corpora.py readers --work DIR [--count 300000]
@@ -23,7 +23,8 @@ test set after `kformer train --corpora`, with the validation set and nothing el
 pairs alone, on all pairs as they are, and on all cleaned by `usual` and `strict`. A training that
 was interrupted is resumed, and one that is done is not repeated. By default a longer corpus has
 larger batches, and shows more tokens in as many updates: `--option "--batch-tokens 2048"` gives the
-same to all.
+same to all. `--search` is for `kformer evaluate`: after a short training without a chosen search a
+beam writes half of each sentence, and BLEU tells little else.
 
 directions. One model for both directions of all pairs beside a model for each direction: default
 trainings, of which the one model's has as many epochs as bring it to the target tokens that the
@@ -455,7 +456,7 @@ def _bleu(options, folder, pair, seed, level):
         sides = [options.data / CORPORA[pair] / f"{TESTS[pair]}.{code}" for code in pair.split("-")]
         texts = ["--source", sides[0], "--reference", sides[1]]
         tokenize = ["--tokenize", "zh"] if pair.endswith("zh") else []
-        command = ["evaluate", run, *texts, "--json", *tokenize]
+        command = ["evaluate", run, *texts, "--json", *tokenize, *shlex.split(options.search)]
         write(result, [kformer_command(options, *command, capture=True).strip()])
     return json.loads(result.read_text(encoding="utf-8"))["bleu"]
 
@@ -805,6 +806,7 @@ def main():
     part.add_argument("--seeds", type=integers, default=[1, 2], help="of the trainings")
     part.add_argument("--jobs", type=int, default=2, help="trainings at once")
     part.add_argument("--option", default="", help="more options of `kformer train`")
+    part.add_argument("--search", default="", help="options of `kformer evaluate`")
     part.set_defaults(backend="torch", threads=1)
     part = parts.add_parser("directions", help="one model for several directions")
     part.add_argument("--data", type=pathlib.Path, required=True)
