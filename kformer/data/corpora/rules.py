@@ -15,6 +15,8 @@ Tatoeba English-Chinese), and CPU seconds per million pairs (`benchmarks/corpora
 | `length_ratio` | with a side over twice as long (characters + 8; a Chinese one is 3) | 2; 12 | 2 |
 | `script` | with a side in another script (Latin letters count a quarter) | 0; 0 | 2 |
 | `language` | with a side of four words or more in another language (py3langid) | 0; 0 | 32 |
+| `untranslated` | with a fourth of the target word for word in the source | 0; 0 | 21 |
+| `repetition` | with a side that says the same again and again | 0; 0 | 29 |
 | `numbers` | with numbers from 10 on that differ | 0; 3 | 9 |
 | `duplicates` | that stood there before | 0; 9 | 6 |
 | `near_duplicates` | whose letters stood there before | 1; 18 | 6 |
@@ -38,6 +40,7 @@ from kformer.data.corpora.characters import (
 )
 from kformer.data.corpora.languages import LanguageScores, base_code, scripts_of
 from kformer.data.corpora.seen import hash_bytes, letters
+from kformer.text.words import split_words
 from kformer_options.installed import check_extra
 
 # The first two repair, and `mojibake` leaves out what it cannot; the others leave out. The
@@ -45,7 +48,8 @@ from kformer_options.installed import check_extra
 # no duplicate.
 RULES = (
     *("mojibake", "html", "empty", "too_long", "overlap", "identical", "letters", "length_ratio"),
-    *("script", "language", "numbers", "duplicates", "near_duplicates", "alignment"),
+    *("script", "language", "untranslated", "repetition", "numbers"),
+    *("duplicates", "near_duplicates", "alignment"),
 )
 LEVELS = {
     "none": (),
@@ -65,6 +69,8 @@ _LONGEST_REPAIRED = 10_000
 _FEWEST_WORDS = 4
 # How many times as many characters the longer side may have, both with so many more.
 _RATIO, _MORE_CHARACTERS = 2, 8
+# The fewest words that are copied in one go, and the fewest of a side that repeats itself.
+_FEWEST_COPIED, _FEWEST_REPEATED = 4, 6
 # By how much another language must be more likely: a difference of logarithms.
 _LANGUAGE_MARGIN = 10
 # The lowest score of `kformer.data.word_alignment.AlignmentScores` that the rule `alignment` takes.
@@ -231,6 +237,19 @@ class Cleaner:
         is_usual = scripts in ((), scripts_of(code))
         return base_code(code) in self._scores.languages and is_usual
 
+    def _untranslated(self, pairs):
+        """A fourth of the target's characters are in words that the source has in the same order,
+        four or more in a row. Names, which begin with capitals, do not count.
+        """
+        words = zip(*(side.words for side in pairs.sides), strict=True)
+        copied = np.array([_copied_characters(*each) for each in words], int)
+        return 4 * copied >= pairs.sides[1].weights.sum(axis=1)
+
+    def _repetition(self, pairs):
+        """At most half of one side's words are different ones, and the other side's are."""
+        first, second = (np.array(list(map(_repeats, side.words)), bool) for side in pairs.sides)
+        return first != second
+
     def _numbers(self, pairs):
         """Either side has a number from 10 on that the other lacks, or one has a long number."""
         return np.array([_have_other_numbers(a, b) for a, b in pairs], bool)
@@ -257,6 +276,10 @@ class _Side:
         unspaced = ("CJK", "HIRAGANA", "KATAKANA", "KHMER", "LAO", "MYANMAR", "THAI", "TIBETAN")
         classes = [script_class(script) for script in unspaced]
         return self.counts[:, SPACE] + 1 + self.counts[:, classes].sum(axis=1) // 2
+
+    @functools.cached_property
+    def words(self):
+        return [split_words(text) for text in self.texts]
 
     @functools.cached_property
     def letters(self):
@@ -339,6 +362,21 @@ def _is_link(text):
     if "://" not in text and "www." not in text:
         return False
     return 2 * sum(map(len, _LINK.findall(text))) > len(text)
+
+
+def _copied_characters(words, others):
+    runs, others_runs = (
+        zip(*(side[i:] for i in range(_FEWEST_COPIED)), strict=False) for side in (words, others)
+    )
+    runs = set(runs)
+    starts = [start for start, run in enumerate(others_runs) if run in runs]
+    copied = {start + i for start in starts for i in range(_FEWEST_COPIED)}
+    found = (others[i] for i in copied)
+    return sum(len(word) for word in found if word[0].isalpha() and not word[0].isupper())
+
+
+def _repeats(words):
+    return len(words) >= _FEWEST_REPEATED and 2 * len({*map(str.casefold, words)}) <= len(words)
 
 
 def _have_other_numbers(source, target):
