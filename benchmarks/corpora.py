@@ -11,8 +11,7 @@
 
 rules. What each rule of `kformer clean` costs and finds. DIR has the folders `multi30k-en-de/raw`
 and `tatoeba-en-zh` with `train` and `val` in both languages. A share of the pairs is made dirty in
-ways of which the rules know nothing; the others count as clean, also where the corpus itself is
-dirty or repeats them. The first table has the kinds of dirt: how many of them `usual` and `strict`
+many ways; the others count as clean, also where the corpus itself is dirty or repeats them. The first table has the kinds of dirt: how many of them `usual` and `strict`
 leave out or repair (to the very text that was there before), and the rules that leave most of them
 out in `strict`. The second has each rule alone, on repaired text: precision, and recall of all
 dirt that was not repaired, clean pairs lost, and CPU seconds per million pairs. `--examples` prints
