@@ -11,11 +11,12 @@
 
 rules. What each rule of `kformer clean` costs and finds. DIR has the folders `multi30k-en-de/raw`
 and `tatoeba-en-zh` with `train` and `val` in both languages. A share of the pairs is made dirty in
-many ways; the others count as clean, also where the corpus itself is dirty or repeats them. The first table has the kinds of dirt: how many of them `usual` and `strict`
-leave out or repair (to the very text that was there before), and the rules that leave most of them
-out in `strict`. The second has each rule alone, on repaired text: precision, and recall of all
-dirt that was not repaired, clean pairs lost, and CPU seconds per million pairs. `--examples` prints
-so many clean pairs that each rule loses in `strict`.
+many ways; the others count as clean, also where the corpus itself is dirty or repeats them. The
+first table has the kinds of dirt: how many of them `usual` and `strict` leave out or repair (to the
+very text that was there before), and the rules that leave most of them out in `strict`. The second
+has each rule alone, on repaired text: precision, and recall of all dirt that was not repaired,
+clean pairs lost, and CPU seconds per million pairs. `--examples` prints so many clean pairs that
+each rule loses in `strict`.
 
 quality. What the same dirt costs a training, and how much of it the rules bring back: BLEU on the
 test set after `kformer train --corpora`, with the validation set and nothing else, on the clean
