@@ -74,7 +74,7 @@ def coverages(translator, pairs, batch_size, progress=None, only_unusual=False):
         only_unusual: bool, default `False`. Whether the model of a calibrated run reads those pairs
             alone whose lengths are unlike those of 92 % of pairs: that saves most of the time.
     """
-    entry, known = translator.config.get(COVERAGE, {}), _languages_of(translator)
+    entry, known = translator.config.get(COVERAGE, {}), _model_languages(translator)
     fitted = entry.get("languages") or (None, None)
     if any(a and b and base_code(a) != base_code(b) for a, b in zip(known, fitted, strict=True)):
         entry, fitted = {}, known  # Calibrated for another direction of this model.
@@ -98,7 +98,7 @@ def without_model(source, target):
     return _coverage(source, target, None)
 
 
-def _languages_of(translator):
+def _model_languages(translator):
     return translator.tokenizer.source_language, translator.tokenizer.target_language
 
 
@@ -328,7 +328,7 @@ def fit_coverage(translator, sources, targets, alignments, batch_size=32):
     low, high = np.quantile(lengths, (_UNUSUAL, 1 - _UNUSUAL)).round(4).tolist()
     weights = {fault: fit_weights(rows) for fault, rows in data.items()}
     found = mistakes.languages_of(sources, targets) or (None, None)
-    languages = [a or b for a, b in zip(_languages_of(translator), found, strict=True)]
+    languages = [a or b for a, b in zip(_model_languages(translator), found, strict=True)]
     return {**weights, "lengths": [low, high], "languages": languages}
 
 

@@ -243,7 +243,7 @@ class Cleaner:
         """
         words = zip(*(side.words for side in pairs.sides), strict=True)
         copied = np.array([_copied_characters(*each) for each in words], int)
-        return 4 * copied >= pairs.sides[1].weights.sum(axis=1)
+        return 4 * copied >= np.maximum(pairs.sides[1].weights.sum(axis=1), 1)
 
     def _repetition(self, pairs):
         """At most half of one side's words are different ones, and the other side's are."""

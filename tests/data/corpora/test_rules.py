@@ -104,6 +104,22 @@ def test_chinese(source, target, rule):
     assert reason(source, target, languages=("eng_Latn", "zh_CN")) == rule
 
 
+@pytest.mark.parametrize(
+    ("rule", "source", "target", "is_out"),
+    [
+        ("untranslated", "a b c d e", "a b c d xxxxxxxx", True),  # 4 of 16 characters.
+        ("untranslated", "a b c d e", "a b c d xxxxxxxxx", False),
+        ("untranslated", "a b c e d", "a b c d xxx", False),
+        ("untranslated", "a b c d e", "", False),
+        ("repetition", "a b c d e f", "x y z X Y Z", True),
+        ("repetition", "a b c d e f", "x y z X Y v", False),
+        ("repetition", "a b c d e f", "x y x y x", False),
+    ],
+)
+def test_the_bounds_of_a_rule_alone(rule, source, target, is_out):
+    assert reason(source, target, rules=[rule]) == (rule if is_out else None)
+
+
 def test_codes_that_nobody_knows_leave_scripts_and_languages_alone():
     assert reason(GERMAN, "Кошка спит сегодня на диване.", languages=("xx", "tlh")) is None
 
