@@ -40,5 +40,6 @@ def export(translator, path: Path, format: str = "saved_model", **options) -> pa
     merged = merge_lora(translator.model)
     if merged is not translator.model:
         others = translator.tokenizer, translator.options, translator.config, translator.dtype
-        translator = Translator(merged, *others)
+        lists, translator = translator.token_lists, Translator(merged, *others)
+        translator.token_lists = lists
     return function(translator, path, **options)

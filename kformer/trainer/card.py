@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from kformer.saving.run_directory import read_config
-from kformer.trainer.lines import DIRECTIONS
+from kformer.translating.translator import DIRECTIONS
 from kformer.utils.checks import shown
 from kformer.utils.types import Path
 from kformer_options.training import TEXTS, TRAINING

@@ -15,8 +15,6 @@ from kformer_options.names import named
 from kformer_options.text_files import check_rereadable, count_lines, is_path, is_plain
 from kformer_options.wording import counted
 
-# The key of `config.json` that has the directions of a training of several, such as "en-de".
-DIRECTIONS = "directions"
 # The languages of a text whose languages nobody named, in a description of its lines.
 _UNNAMED = ("source", "target")
 # What does not go with several directions, and why.

@@ -27,7 +27,7 @@ from kformer.trainer.data import (
     data_of,
     load_teachers,
 )
-from kformer.trainer.lines import DIRECTIONS, lines_of, validation_sets
+from kformer.trainer.lines import lines_of, validation_sets
 from kformer.trainer.resume import (
     empty,
     inherited,
@@ -41,6 +41,7 @@ from kformer.training.defaults import count_steps, settle_course, settle_text, w
 from kformer.training.devices import check_updates
 from kformer.training.new_model import compile_model, describe_model, make_model
 from kformer.training.options import TrainOptions, check_options
+from kformer.translating.translator import DIRECTIONS
 from kformer.translating.word_alignment import ALIGNMENT, guided_source
 from kformer_options.names import named
 from kformer_options.training import TRAINING, default_of

@@ -9,11 +9,11 @@ import numpy as np
 
 from kformer.saving import run_directory
 from kformer.saving.run_directory import PATH_OPTIONS, PATHS_FILE, file_name, read_config
-from kformer.trainer.lines import DIRECTIONS, validation_sets
+from kformer.trainer.lines import validation_sets
 from kformer.training.callbacks.history import number_in
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
-from kformer.translating.translator import SEARCH_BY_LANGUAGE
+from kformer.translating.translator import DIRECTIONS, SEARCH_BY_LANGUAGE
 from kformer.utils import files
 from kformer.utils.checksums import check_unedited, with_checksum, without_checksum
 from kformer_options.model_folders import PARTS, training_exists

@@ -8,7 +8,7 @@ from kformer.text import Tokenizer
 from kformer.text.further_pieces import share_without_pieces
 from kformer.text.sentencepiece_training import sample_texts
 from kformer.text.vocabulary_size import describe_vocabulary_size
-from kformer.trainer.lines import DIRECTIONS
+from kformer.translating.translator import DIRECTIONS
 from kformer.utils.lines import read_chunks
 from kformer_options.names import named
 from kformer_options.text_files import count_lines

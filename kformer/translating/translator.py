@@ -30,8 +30,9 @@ from kformer.utils.types import Path, Progress, Texts
 from kformer_options.search import read_options
 from kformer_options.text_files import check_same_length
 
-# The key of `config` that has, by target language, what is chosen for its search.
-SEARCH_BY_LANGUAGE = "search_by_language"
+# Keys of `config` for several languages: the pairs that were trained, such as "en-de", and, by
+# target language, what is chosen for its search.
+DIRECTIONS, SEARCH_BY_LANGUAGE = "directions", "search_by_language"
 
 
 class Translator:

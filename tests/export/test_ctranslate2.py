@@ -447,6 +447,7 @@ def test_the_language_is_the_first_token_of_a_source(tiny_transformer, tmp_path,
     translator = kformer.Translator(
         model, tokenizer, config={SEARCH_BY_LANGUAGE: {"en": {**search, "length_penalty": 0.9}}}
     )
+    translator.config["directions"] = ["en-de", "de-en"]
     path = export_ctranslate2(translator, tmp_path / "model")
     metadata = json.loads((path / "kformer.json").read_text("utf-8"))
     assert metadata["source_prefix"] == [">>de<<"]
@@ -484,6 +485,7 @@ def test_the_language_is_the_first_token_of_a_source(tiny_transformer, tmp_path,
         check_trained(path)
     again = load_checkpoint(path)
     assert again.tokenizer.languages == tokenizer.languages
+    assert again.config["directions"] == ["en-de", "de-en"]
     mixed = [">>en<< a mat", ">>Achtung<< a mat", *texts[:2]]
     codes = ["en", None, "de", "en"]
     assert again(mixed, target_language=codes) == translator(mixed, target_language=codes)

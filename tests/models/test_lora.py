@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import kformer
+from kformer.data import TokenLists
 from kformer.decoding import decoder_for
 from kformer.export.onnx import export_onnx
 from kformer.layers import FeedForward, MultiHeadAttention
@@ -205,7 +206,10 @@ def test_runs_and_exports_have_no_adapters(tmp_path):
     saved = kformer.Translator.load(translator.save(tmp_path / "run"))
     texts = ["half past four", "ten to six"]
     assert saved.model.lora is None and saved(texts) == translator(texts)
+    translator.token_lists = TokenLists([tokenizer.end_id], [[]] * tokenizer.vocabulary_size)
     kformer.export.export(translator, tmp_path / "onnx", format="onnx")
+    kformer.export.export(translator, tmp_path / "ctranslate2", format="ctranslate2")
+    assert (tmp_path / "ctranslate2" / "vmap.txt").is_file()
     with pytest.raises(ValueError, match="has LoRA adapters, which ONNX does not know here"):
         export_onnx(translator, tmp_path / "direct")
 

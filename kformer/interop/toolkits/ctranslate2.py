@@ -20,7 +20,7 @@ from kformer.interop.toolkits.model import TensorTable, ToolkitModel
 from kformer.layers import sinusoidal_positions
 from kformer.text import Tokenizer
 from kformer.text.languages import some_languages
-from kformer.translating.translator import SEARCH_BY_LANGUAGE
+from kformer.translating.translator import DIRECTIONS, SEARCH_BY_LANGUAGE
 from kformer.utils.checks import check_choice, check_whole, shown
 from kformer_options.names import named
 from kformer_options.search import read_options
@@ -108,12 +108,11 @@ def read(path, options):
     remarks = list(tokens.remarks)
     saved_config = None
     if metadata is not None:
-        saved_tokenizer, search, by_language = _read_metadata(folder, metadata, arguments)
+        saved_tokenizer, search, saved_config = _read_metadata(folder, metadata, arguments)
         codes = options.source_language, options.target_language
         tokenizer = saved_tokenizer.for_languages(*codes)
         if tokenizer.target_language != saved_tokenizer.target_language:
-            search |= by_language.get(tokenizer.target_language, {})
-        saved_config = {SEARCH_BY_LANGUAGE: by_language} if by_language else None
+            search |= saved_config.get(SEARCH_BY_LANGUAGE, {}).get(tokenizer.target_language, {})
     else:
         tokenizer = _tokenizer(tokens, [folder, path] if path.is_dir() else [folder], options)
         forbidden = tuple({tokens.ids["pad"], tokens.ids["start"]} - {tokens.ids["end"]})
@@ -345,8 +344,8 @@ def _tokenizer(tokens, folders, options):
 
 
 def _read_metadata(folder, metadata, arguments):
-    """Tokenizer, search, and search by language of a folder that kformer wrote; it limits the
-    arguments' length.
+    """Tokenizer, search, and what `config.json` had of several languages, of a folder that kformer
+    wrote; it limits the arguments' length.
     """
     try:
         tokenizer = Tokenizer.load(folder / "tokenizer")
@@ -358,16 +357,20 @@ def _read_metadata(folder, metadata, arguments):
     most = check_whole(f"max_input_length of {folder / _OWN}", batch.get("max_input_length"))
     arguments["max_length"] = min(most, arguments["max_length"])
     config = metadata.get("config")
-    by_language = config.get(SEARCH_BY_LANGUAGE, {}) if isinstance(config, dict) else {}
+    config = config if isinstance(config, dict) else {}
+    config = {key: config[key] for key in (SEARCH_BY_LANGUAGE, DIRECTIONS) if key in config}
+    by_language, directions = config.get(SEARCH_BY_LANGUAGE, {}), config.get(DIRECTIONS, [])
     searches = by_language.values() if isinstance(by_language, dict) else [None]
     if not all(isinstance(changes, dict) for changes in searches):
         raise ValueError(f"{folder / _OWN} has a damaged {SEARCH_BY_LANGUAGE}: copy it again.")
+    if not (isinstance(directions, list) and all(isinstance(each, str) for each in directions)):
+        raise ValueError(f"{folder / _OWN} has damaged {DIRECTIONS}: copy it again.")
     for changes in ({}, *searches):
         read_options({**search, **changes}, folder / _OWN)  # Raises if one is bad.
     search = {
         name: tuple(value) if isinstance(value, list) else value for name, value in search.items()
     }
-    return tokenizer, search, by_language
+    return tokenizer, search, config
 
 
 def _argos_prefix(metadata, tokenizer):
