@@ -6,6 +6,7 @@
         [--seeds 1,2] [--jobs 2] [--option "--steps 600"] [--search "--beam-size 1"]
     python benchmarks/corpora.py directions --data DIR --work DIR [--pairs en-de,en-zh] [--seeds 1]
         [--jobs 2] [--option "--epochs 5"]
+    python benchmarks/corpora.py added RUN --data DIR --work DIR [--option "--epochs 2"]
     python benchmarks/corpora.py readers --work DIR [--count 300000]
     python benchmarks/corpora.py scale --work DIR --data DIR [--count 20000000]
 
@@ -34,6 +35,10 @@ from the second language to the third: chrF against the translations by way of t
 models of one direction; the share of lines that py3langid takes for the wanted language; and three
 examples. A training that was interrupted is resumed, and one that is done is not repeated.
 `--option` is for all trainings, such as a short try; the one model keeps its own number of epochs.
+
+added. A model of both directions of one pair, such as `seed-1/together` of `directions --pairs
+en-zh`, is trained further on both directions of both pairs. BLEU of each direction before and
+after.
 
 readers. What reading each format costs, on the same generated pairs: CPU seconds per million pairs,
 and by how much the peak of memory rises. Each is read by a process of its own. The catalogue (.po)
@@ -466,7 +471,7 @@ def _bleu(options, folder, pair, seed, level):
 
 def measure_directions(options):
     print_command()
-    print(f"{cpu_name()}; {versions('keras', 'torch', 'sacrebleu', 'py3langid')}\n")
+    print(f"{cpu_name()}; {versions('keras', 'tensorflow', 'sacrebleu', 'py3langid')}\n")
     pairs = [tuple(pair.split("-")) for pair in options.pairs]
     directions = [direction for pair in pairs for direction in (pair, pair[::-1])]
     for seed in options.seeds:
@@ -517,6 +522,16 @@ def _alone(options, folder, seed, direction):
 
 def _together(options, folder, seed, pairs, tokens):
     """The run of one model for both directions of all pairs, which sees so many target tokens."""
+    description = _write_directions(options, folder, pairs)
+    command = ["--corpora", description, "--seed", seed]
+    # A first epoch tells how many tokens there are in one.
+    first, run = folder / "one-epoch", folder / "together"
+    _, epoch = spent_on(_trained(options, first, *command, "--epochs", 1, "--no-choose-search"))
+    return _trained(options, run, *command, "--epochs", max(1, round(tokens / epoch)))
+
+
+def _write_directions(options, folder, pairs):
+    """Writes a description of both directions of all pairs, and returns its path."""
     corpora, validation = [], []
     for pair in pairs:
         sides = [json.dumps(str(_path(options.data, "train", pair, side))) for side in (0, 1)]
@@ -527,12 +542,9 @@ def _together(options, folder, seed, pairs, tokens):
             text = f"source: {sides[0]}, target: {sides[1]}"
             validation.append(f"  {'-'.join(direction)}: {{{text}}}\n")
     parts = ["corpora:\n", *corpora, "validation:\n", *validation, "clean: none\n"]
-    (folder / "corpora.yaml").write_text("".join(parts), encoding="utf-8")
-    command = ["--corpora", folder / "corpora.yaml", "--seed", seed]
-    # A first epoch tells how many tokens there are in one.
-    first, run = folder / "one-epoch", folder / "together"
-    _, epoch = spent_on(_trained(options, first, *command, "--epochs", 1, "--no-choose-search"))
-    return _trained(options, run, *command, "--epochs", max(1, round(tokens / epoch)))
+    path = folder / "corpora.yaml"
+    path.write_text("".join(parts), encoding="utf-8")
+    return path
 
 
 def _trained(options, run, *command):
@@ -551,6 +563,26 @@ def _with_interval(translator, data, direction):
     result = evaluate(translator, sources, references)
     width = interval(result.hypotheses, references, suitable_tokenizer(references))
     return f"{result.bleu:.2f} ± {width:.2f}"
+
+
+def measure_added(options):
+    print_command()
+    print(f"{cpu_name()}; {versions('keras', 'tensorflow', 'sacrebleu')}\n")
+    pairs = [tuple(pair.split("-")) for pair in CORPORA]
+    options.work.mkdir(parents=True, exist_ok=True)
+    description = _write_directions(options, options.work, pairs)
+    start = ["--start-from", options.run, "--corpora", description]
+    runs = [options.run, _trained(options, options.work / "added", *start)]
+    print_head(("direction", "before", "after"))
+    for direction in [direction for pair in pairs for direction in (pair, pair[::-1])]:
+        models = map(kformer.Translator.load, runs)
+        scores = [
+            _with_interval(model.for_direction(*direction), options.data, direction)
+            if direction[1] in model.tokenizer.languages
+            else ""
+            for model in models
+        ]
+        print_row("-".join(direction), *scores)
 
 
 def _print_unseen(options, runs, model, pairs):
@@ -815,7 +847,13 @@ def main():
     part.add_argument("--seeds", type=integers, default=[1], help="of the trainings")
     part.add_argument("--jobs", type=int, default=2, help="trainings at once")
     part.add_argument("--option", default="", help="more options of `kformer train`")
-    part.set_defaults(backend="torch", threads=1)
+    part.set_defaults(backend="tensorflow", threads=1)
+    part = parts.add_parser("added", help="what a language that is added costs the others")
+    part.add_argument("run", type=pathlib.Path)
+    part.add_argument("--data", type=pathlib.Path, required=True)
+    part.add_argument("--work", type=pathlib.Path, required=True)
+    part.add_argument("--option", default="", help="more options of `kformer train`")
+    part.set_defaults(backend="tensorflow", threads=1)
     part = parts.add_parser("readers", help="what reading each format costs")
     part.add_argument("--work", type=pathlib.Path, required=True)
     part.add_argument("--count", type=int, default=300_000, help="of pairs")
@@ -828,7 +866,7 @@ def main():
     part.add_argument("--name", required=True)
     options = parser.parse_args()
     run = {"rules": measure_rules, "quality": measure_quality, "readers": measure_readers}
-    run["directions"] = measure_directions
+    run |= {"directions": measure_directions, "added": measure_added}
     return {**run, "scale": measure_scale, "job": run_job}[options.part](options)
 
 
