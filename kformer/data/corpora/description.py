@@ -15,6 +15,7 @@ from kformer.utils.compressed import check_compression
 from kformer.utils.files import read_bytes
 from kformer_options.field import Path, documented, option, options_of
 from kformer_options.installed import check_extra
+from kformer_options.names import command_line_names
 from kformer_options.text_files import check_readable
 
 _MOST_BYTES = 1 << 20
@@ -270,7 +271,8 @@ def _read(path):
     try:
         value = _dict("a description", value)
         _check_keys(value, ("corpora", "validation", "clean", "temperature"), "the description")
-        yield value
+        with command_line_names(False):  # They are keys of the file.
+            yield value
     except (ValueError, FileNotFoundError) as error:
         raise type(error)(f"{path}: {error}") from None
 

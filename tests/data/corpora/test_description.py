@@ -6,6 +6,7 @@ import pytest
 
 from kformer.data import Corpora
 from kformer.data.corpora.rules import LEVELS, RULES
+from kformer_options.names import command_line_names
 
 pytestmark = pytest.mark.any_backend
 
@@ -60,6 +61,7 @@ ONE = "corpora: {ui: {source: ui.en, target: ui.de, languages: en-de%s}}%s"
         ("[]", "a description must be names with values, but \\[\\] was given"),
         ("validation: {}", "corpora must be names with values, but None was given"),
         ("corpora: {}", "corpora must have at least one corpus"),
+        ("corpora: {x: {}}\nclean: usal", "corpora.yaml: clean must be one of none, usual, strict"),
         ("corpus: {}", "the description has the unknown key 'corpus': corpora, validation, clean"),
         ("corpora: {../x: {}}", "The corpus '../x' needs a name of letters, digits"),
         ("corpora: {yes: {}}", "The corpus True needs a name"),
@@ -91,8 +93,8 @@ ONE = "corpora: {ui: {source: ui.en, target: ui.de, languages: en-de%s}}%s"
     ],
 )
 def test_a_mistake_is_one_sentence(folder, text, sentence):
-    with pytest.raises(ValueError, match=sentence) as error:
-        load(folder, text)
+    with command_line_names(), pytest.raises(ValueError, match=sentence) as error:
+        load(folder, text)  # The names are those of the file there, too.
     assert str(error.value).startswith(str(folder)) and "\n" not in str(error.value)
 
 
