@@ -572,10 +572,10 @@ def measure_added(options):
     options.work.mkdir(parents=True, exist_ok=True)
     description = _write_directions(options, options.work, pairs)
     start = ["--start-from", options.run, "--corpora", description]
-    runs = [options.run, _trained(options, options.work / "added", *start)]
+    runs = (options.run, _trained(options, options.work / "added", *start))
+    models = [kformer.Translator.load(run) for run in runs]
     print_head(("direction", "before", "after"))
     for direction in [direction for pair in pairs for direction in (pair, pair[::-1])]:
-        models = map(kformer.Translator.load, runs)
         scores = [
             _with_interval(model.for_direction(*direction), options.data, direction)
             if direction[1] in model.tokenizer.languages

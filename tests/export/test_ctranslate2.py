@@ -494,6 +494,10 @@ def test_the_language_is_the_first_token_of_a_source(tiny_transformer, tmp_path,
     assert english(texts) == translator(texts, target_language="en")
     with pytest.raises(ValueError, match="'fr' is unknown; choose one of de, en"):
         load_checkpoint(path, target_language="fr")
+    metadata["config"]["directions"] = "en-de"
+    (path / "kformer.json").write_text(json.dumps(metadata), encoding="utf-8")
+    with pytest.raises(ValueError, match="has damaged directions: copy it again"):
+        load_checkpoint(path)
 
 
 @pytest.mark.any_backend
