@@ -81,19 +81,30 @@ def speed(
 
 def _texts(run, source, reference, languages):
     """The texts, their references (or an empty list), and a pair of languages."""
+    from kformer.text import Tokenizer
+    from kformer.trainer import resume
     from kformer.trainer.data import validation_lines
-    from kformer.trainer.resume import validation_of
     from kformer.utils.lines import read_lines
 
-    if source is not None:
-        references = [] if reference is None else read_lines(reference, "reference")
-        return read_lines(source, "source"), references, languages
-    sets = validation_of(run)
-    if not sets:
+    sets = resume.validation_of(run) if source is None else []
+    if source is None and not sets:
         raise ValueError(f"{run} has no validation set: give texts to translate by --source.")
-    if any(languages):
-        sets = [text for text in sets if text.direction == languages] or sets
-    return *validation_lines(sets[0]), sets[0].direction or languages
+    if sets and sets[0].direction is not None:
+        for text in sets:
+            pairs = zip(languages, text.direction, strict=True)
+            if all(code in (None, language) for code, language in pairs):
+                return *validation_lines(text), text.direction
+        directions = ", ".join("-".join(text.direction) for text in sets)
+        raise ValueError(
+            f"{run} has validation sets of {directions} alone: give texts of other languages by "
+            "--source."
+        )
+    # It refuses a language that the model does not read.
+    Tokenizer.load(run / "tokenizer").for_languages(*languages)
+    if sets:
+        return *validation_lines(sets[0]), languages
+    references = [] if reference is None else read_lines(reference, "reference")
+    return read_lines(source, "source"), references, languages
 
 
 def _name_of(beam_size):

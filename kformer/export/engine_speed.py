@@ -4,6 +4,7 @@ Each engine is measured in a process of its own, one after the other, so that th
 each other. As a program this module is that process.
 """
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -152,6 +153,8 @@ def measure(work):
     translator = load_run_translator(work["run"], dtype=engine.dtype if is_run else None)
     # A validation set has two languages, and a model may read the target's alone, or none.
     translator = translator.for_direction(*work["languages"])
+    # The search of an imported model may sample, or return several translations.
+    translator.options = dataclasses.replace(translator.options, n_best=1, sampling=False)
     result = {"speeds": [], "translations": [], "remark": None}
     for beam_size in work["beam_sizes"]:
         try:

@@ -7,10 +7,13 @@ import types
 import pytest
 
 from kformer import Translator
+from kformer.decoding import SearchOptions
 from kformer.export import engine_speed, engines
 from kformer.export.engine_speed import EngineSpeed, best_engine, compare_engines, measure
+from kformer.trainer import resume
+from kformer.trainer.lines import Text
 from kformer_cli.main import main
-from tests.two_languages import new_translator
+from tests.two_languages import CODES, new_translator
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "frozen_run"
 TEXTS = ["half past four", "quarter to six", "noon", "five o'clock"]
@@ -56,6 +59,43 @@ def test_a_language_of_several(tmp_path):
     assert result["translations"] == [(1, translator(TEXTS, target_language="fr", beam_size=1))]
 
 
+def test_one_translation_of_each_text_and_no_samples(tmp_path):
+    """Whatever the search of an imported model is."""
+    translator = Translator.load(RUN)
+    expected = translator(TEXTS, beam_size=1)
+    for number, search in enumerate(({"n_best": 2}, {"sampling": True})):
+        translator.options = SearchOptions(max_length=20, **search)
+        translator.save(tmp_path / f"{number}")
+        result = measure(work("torch", tmp_path, run=str(tmp_path / f"{number}")))
+        assert result["translations"] == [(1, expected)]
+
+
+def test_the_validation_set_is_of_the_languages_that_are_given(tmp_path, monkeypatch, capsys):
+    run, sets, measured = tmp_path / "run", [], []
+    new_translator().save(run)
+    for code in CODES:
+        (tmp_path / code).write_text(f"to {code}\n", encoding="utf-8")
+        sets.append(Text(tmp_path / code, tmp_path / code, ("en", code)))
+    monkeypatch.setattr(resume, "validation_of", lambda run: sets)
+    monkeypatch.setattr(engine_speed, "best_engine", lambda results: None)
+
+    def compare(run, texts, references, languages, **settings):
+        measured.append((texts, languages))
+        return []
+
+    monkeypatch.setattr(engine_speed, "compare_engines", compare)
+
+    def speed(*arguments):
+        return main(["speed", str(run), "--json", *arguments]), capsys.readouterr().err
+
+    assert speed()[0] == speed("--target-language", "fr")[0] == 0
+    assert measured == [(["to de"], ("en", "de")), (["to fr"], ("en", "fr"))]
+    code, error = speed("--target-language", "it")
+    assert code == 1 and "has validation sets of en-de, en-fr alone: give texts of other" in error
+    code, error = speed("--target-language", "it", "--source", str(tmp_path / "de"))
+    assert code == 1 and "it" in error and len(measured) == 2
+
+
 def test_what_an_engine_has_not_and_what_is_missing(tmp_path, monkeypatch):
     def opened(translator, folder, beam_size, dtype):
         if beam_size > 1:
@@ -65,7 +105,8 @@ def test_what_an_engine_has_not_and_what_is_missing(tmp_path, monkeypatch):
     fake = engines.Engine("float32", opened, "onnx", (), "torch", "run {run}")
     absent = fake._replace(packages=("no_such_engine",))
     monkeypatch.setattr(engine_speed, "ENGINES", {"fake": fake, "absent": absent})
-    translator = types.SimpleNamespace(for_direction=lambda source, target: None)
+    translator = types.SimpleNamespace(options=SearchOptions())
+    translator.for_direction = lambda source, target: translator
     monkeypatch.setattr(engine_speed, "load_run_translator", lambda run, dtype: translator)
     monkeypatch.setattr(
         engine_speed,
