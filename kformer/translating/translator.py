@@ -588,6 +588,8 @@ class Translator:
         folder = save_run(path, self.model, self.tokenizer, config)
         if self.token_lists is not None:
             self.token_lists.save(folder / FILE_NAME, self.tokenizer)
+        else:
+            (folder / FILE_NAME).unlink(missing_ok=True)  # That of the run that was there.
         return folder
 
     @classmethod
@@ -619,7 +621,7 @@ class Translator:
 
         Args:
             path: path of the run directory; or a list of them, whose models then translate together
-                as a `kformer.models.Ensemble`, with the search options of the first.
+                as a `kformer.models.Ensemble`, with the search options and token lists of the first.
             dtype: str, default `None`. As for `Translator`.
 
         Returns:
@@ -641,7 +643,9 @@ class Translator:
                     )
             model = Ensemble([each.model for each in translators])
             config = word_alignment.without_calibration(first.config)
-            return cls(model, first.tokenizer, first.options, config, dtype)
+            translator = cls(model, first.tokenizer, first.options, config, dtype)
+            translator.token_lists = first.token_lists
+            return translator
         model, tokenizer, config = load_run(paths[0])
         search = config.pop("search", None)
         options = None if search is None else read_options(search, paths[0])

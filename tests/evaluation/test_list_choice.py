@@ -45,7 +45,11 @@ def test_the_command(tmp_path, capsys):
     assert report["trials"][-1]["equal"] == 1 and report["tokens"] < report["vocabulary"]
     listed = kformer.Translator.load(run)
     assert listed(SOURCES) == translator(SOURCES) and listed.token_lists is not None
-    # A copy keeps them.
-    assert kformer.Translator.load(listed.save(tmp_path / "copy")).token_lists is not None
+    # A copy keeps them, also in an ensemble, until they are taken away.
+    copied = listed.save(tmp_path / "copy")
+    assert kformer.Translator.load(copied).token_lists is not None
+    assert kformer.Translator.load([copied, FROZEN]).token_lists is not None
+    listed.token_lists = None
+    assert kformer.Translator.load(listed.save(copied)).token_lists is None
     shortlist(run, *files, *files, **settings | {"candidates": 1, "frequent": 1}, as_json=False)
     assert "These lists change more than 1 % of the translations" in capsys.readouterr().out
