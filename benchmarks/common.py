@@ -261,7 +261,12 @@ def spent_on(run):
     return seconds, sum(int(row["target_tokens"]) for row in rows)
 
 
-def interval(hypotheses, references, tokenize="13a"):
+def tokenizer_of(result):
+    """The tokenizer of BLEU in what `kformer evaluate --json` prints, such as "13a"."""
+    return dict(part.split(":") for part in result["bleu_signature"].split("|"))["tok"]
+
+
+def interval(hypotheses, references, tokenize):
     """Half of the width of BLEU's 95 % interval by bootstrap."""
     from sacrebleu.metrics import BLEU
 

@@ -36,6 +36,7 @@ from benchmarks.common import (  # noqa: E402
     print_row,
     read,
     spent_on,
+    tokenizer_of,
     versions,
     write,
 )
@@ -119,7 +120,7 @@ def report(options):
     for seed, run, config, (valid, _) in zip(options.seeds, runs, configs, found, strict=True):
         result, output = evaluate(options, run, options.test)
         references = options.data / f"{options.test}.{options.target}"
-        width = interval(read(output), read(references), options.tokenize or "13a")
+        width = interval(read(output), read(references), tokenizer_of(result))
         spent = [sum(part) for part in zip(*map(spent_on, trainings_of(run)), strict=True)]
         scores.append(result["bleu"])
         penalty = (config.get("search") or {}).get("length_penalty", 0.6)

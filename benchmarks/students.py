@@ -40,6 +40,7 @@ from benchmarks.common import (  # noqa: E402
     print_row,
     read,
     spent_on,
+    tokenizer_of,
     versions,
 )
 from benchmarks.efforts import config_of, evaluate, texts_of, write_choices  # noqa: E402
@@ -124,7 +125,7 @@ def report(options):
             run / f"{options.test}.out",
             options.data / f"{options.test}.{options.target}",
         )
-        width = interval(read(output), read(references), options.tokenize or "13a")
+        width = interval(read(output), read(references), tokenizer_of(result))
         config = config_of(run)
         cells = [f"{parameters_of(options, run):,}", config.get("part", "its training")]
         cells += [f"{valid['bleu']:.2f}", f"{result['bleu']:.2f}", f"{width:.2f}"]

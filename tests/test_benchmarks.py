@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import kformer
+from benchmarks.common import tokenizer_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 HELPERS = {"common", "peers", "toolkit_files"}
@@ -52,6 +53,11 @@ def test_the_raw_figures_are_those_that_the_page_names():
     for measurement in figures.values():
         assert measurement["cpu"] and measurement["command"].partition("benchmarks/")[1]
         assert {len(row) for row in measurement["rows"]} == {len(measurement["columns"])}
+
+
+@pytest.mark.any_backend
+def test_the_interval_has_the_tokenizer_of_the_score():
+    assert tokenizer_of({"bleu_signature": "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp"}) == "zh"
 
 
 def run(script, *arguments, backend="torch"):
