@@ -621,7 +621,7 @@ class Translator:
 
         Args:
             path: path of the run directory; or a list of them, whose models then translate together
-                as a `kformer.models.Ensemble`, with the search options and token lists of the first.
+                as a `kformer.models.Ensemble`, with search options and token lists of the first.
             dtype: str, default `None`. As for `Translator`.
 
         Returns:
