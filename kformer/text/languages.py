@@ -56,9 +56,10 @@ def check_codes(codes):
     Raises:
         ValueError: a code occurs twice, or cannot stand in a tag.
     """
-    if isinstance(codes, str) or not all(isinstance(code, str) for code in codes):
+    listed = [None] if isinstance(codes, str) else list(codes)  # It may be read once.
+    if not all(isinstance(code, str) for code in listed):
         raise ValueError(f"languages must be a list of codes, such as ['de', 'fr'], not {codes!r}.")
-    codes = list(codes)
+    codes = listed
     for i, code in enumerate(codes):
         if not _CODE.fullmatch(code):
             raise ValueError(

@@ -11,6 +11,7 @@ import pytest
 import sentencepiece
 
 from kformer.text import Tokenizer
+from kformer.text.languages import check_codes
 from kformer.text.normalization import valid_text
 from tests.text_samples import BAD_BYTES, LITERALS, SIGNS, SPACES, corpus, tricky_texts
 
@@ -506,6 +507,7 @@ def test_the_other_direction_of_a_trained_tokenizer(trained):
 def test_languages_of_a_training_are_codes(languages, message):
     with pytest.raises(ValueError, match=message):
         Tokenizer.train(texts=["the dog"], languages=languages)
+    assert check_codes(iter(["de", "fr"])) == ["de", "fr"]  # They are read once.
 
 
 def test_language_errors(multilingual, tokenizer):
