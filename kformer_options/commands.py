@@ -38,8 +38,9 @@ class CommandOptions:
     )
     language_pair: str | None = option(
         "With --document, --split or --glossary: the languages, such as de-en. The first "
-        "decides where sentences end; the second is written into an HTML page or a PO file, and "
-        "is what a model of several languages translates into.",
+        "decides where sentences end, and is the source language of a model that reads one; the "
+        "second is written into an HTML page or a PO file, and is what a model of several "
+        "languages translates into.",
         settled="the run's, else English, and a page names no language",
         metavar="SOURCE-TARGET",
     )

@@ -60,7 +60,8 @@ def translate_document(
         glossary: `Glossary`, default `None`. How terms are translated.
         source_language: str, default `None`. The code of the document's language, such as "de", for
             the ends of its sentences; `None` for that of the translator if it has several, else for
-            English. Chinese and Japanese need none.
+            English. Chinese and Japanese need none. A model that reads its source language, such as
+            NLLB, reads this one, if the code is one of its own.
         target_language: str, default `None`. The code of the language to translate into, among
             those of the translator; `None` for its own. With a translator of one direction an HTML
             page and a PO file are marked with it, and nothing else; with `None` such a page says
@@ -82,10 +83,11 @@ def translate_document(
     content, write = _decoded(text, format)
     # A run's tokenizer knows the languages, and a SavedModel, which has no tokenizer, does itself.
     tokenizer = getattr(translator, "tokenizer", translator)
+    if languages := getattr(tokenizer, "languages", None):
+        source = source_language if source_language in languages else None
+        translator = translator.for_direction(source, target_language)
     if target_language is None:
         target_language = getattr(tokenizer, "target_language", None)
-    elif getattr(tokenizer, "languages", None):
-        translator = translator.for_languages(target=target_language)
     model, done, answers = Model(translator, options), 0, None
     work = translated(
         content,

@@ -2,6 +2,7 @@
 
 import pytest
 
+import kformer
 from kformer.documents import translate_document
 from tests.two_languages import CODES, new_translator
 
@@ -27,3 +28,18 @@ def test_the_target_language_is_the_one_of_the_translation(translator):
 def test_an_unknown_target_language_is_refused(translator):
     with pytest.raises(ValueError, match="The target language 'es' is unknown; choose one of de"):
         translate_document(translator, "noon", target_language="es")
+
+
+def test_a_model_that_reads_its_source_language_reads_that_of_the_document(translator):
+    trained = translator.tokenizer
+    tokenizer = kformer.Tokenizer.from_sentencepiece(
+        trained.sentencepiece_model(),
+        control_ids=trained.languages.values(),
+        languages=trained.languages,
+        language_places={"source": ["source_prefix"], "target": ["target_prefix"]},
+    ).for_languages("de", "fr")
+    german = kformer.Translator(translator.model, tokenizer)
+    french, text = german.for_languages("fr", "de"), "half past four"
+    page = german.document(text, source_language="fr", target_language="de")
+    assert page == french(text) != german.for_languages(target="de")(text)
+    assert german.document(text, source_language="en") == german(text)  # For its sentences.
