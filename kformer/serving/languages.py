@@ -32,14 +32,12 @@ def pairs_of(metadata):
         metadata: dict. What the export wrote beside the graph.
 
     Returns:
-        Tuple of pairs of str, the codes of source and target: the directions of its training; or
-        the source language to each other, where the model reads one, which the export fixed; or
-        each language to each other; or none.
+        Tuple of pairs of str, the codes of source and target: the directions of its training, or
+        each language to each other, or none. Where the model reads its source language, which the
+        export fixed, they are those from that one.
     """
-    directions = (metadata.get("config") or {}).get("directions")
-    if directions:
-        return tuple(tuple(direction.split("-")) for direction in directions)
-    languages, source = metadata.get("languages") or (), metadata.get("source_language")
-    if source is not None:
-        return tuple((source, code) for code in languages if code != source)
-    return tuple(itertools.permutations(languages, 2))
+    directions = (metadata.get("config") or {}).get("directions") or ()
+    pairs = [tuple(direction.split("-")) for direction in directions]
+    pairs = pairs or itertools.permutations(metadata.get("languages") or (), 2)
+    source = metadata.get("source_language")
+    return tuple(pair for pair in pairs if source in (None, pair[0]))

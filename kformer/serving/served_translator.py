@@ -68,6 +68,7 @@ def served_folder(folder, threads=None, replicas=1):
         "search": {**search, "n_best": search["beam_size"]},
         "max_source_length": engine["max_input_length"],
         "languages": translator.languages,
+        "source_language": translator.tokenizer.source_language,
     }
     return ServedTranslator(translator, metadata)
 

@@ -14,6 +14,7 @@ import kformer
 from kformer.export.saved_model.folder import GRAPH_FILE
 from kformer.serving import engine_local, languages
 from kformer.serving.interface import SignatureInfo, TensorInfo
+from kformer.serving.served_translator import served_folder
 from kformer.serving.settings import ModelSettings, ServerSettings
 from kformer.serving.versions import NEEDED
 from tests import two_languages
@@ -320,3 +321,20 @@ def test_a_source_language_that_the_export_fixed_is_that_of_each_pair():
     metadata = {"languages": ["de", "en", "fr"], "source_language": "en"}
     assert languages.pairs_of(metadata) == (("en", "de"), ("en", "fr"))
     assert len(languages.pairs_of({"languages": ["de", "en", "fr"], "source_language": None})) == 6
+    metadata["config"] = {"directions": ["de-en", "en-de"]}
+    assert languages.pairs_of(metadata) == (("en", "de"),)
+
+
+def test_a_folder_for_ctranslate2_keeps_its_source_language(tmp_path):
+    pytest.importorskip("ctranslate2")
+    trained = two_languages.new_translator()
+    codes = trained.tokenizer.languages
+    tokenizer = kformer.Tokenizer.from_sentencepiece(
+        trained.tokenizer.sentencepiece_model(),
+        control_ids=codes.values(),
+        languages=codes,
+        language_places={"source": ["source_prefix"], "target": ["target_prefix"]},
+    ).for_languages("de", "fr")
+    translator = kformer.Translator(trained.model, tokenizer)
+    folder = translator.export(tmp_path / "folder", format="ctranslate2")
+    assert languages.pairs_of(served_folder(folder).metadata) == (("de", "fr"),)

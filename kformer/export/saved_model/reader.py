@@ -60,6 +60,8 @@ class SavedModelTranslator:
         path: `pathlib.Path`. The version's folder.
         options: dict. The search options that the model was exported with.
         languages: list of str. The codes of the target languages; empty for one direction.
+        source_language: str or `None`. The code of the source language, of a model that reads it:
+            the export fixed it.
         target_language: str or `None`. The code of the language into which it translates by
             default.
 
@@ -93,6 +95,7 @@ class SavedModelTranslator:
         self._module, metadata = open_saved_model(self.path, trust_models=trust_models)
         self.options = metadata["search"]
         self.languages = metadata.get("languages") or []
+        self.source_language = metadata.get("source_language")
         self.target_language = metadata.get("target_language")
         self._default_code = ""  # The language that the graph has as its default.
         self._is_warm = warm_up > 0
@@ -129,9 +132,7 @@ class SavedModelTranslator:
             ValueError: the model has no such language, or a source language is given.
         """
         if source is not None:
-            raise ValueError(
-                f"The source language of the SavedModel {self.path} is fixed: leave out {source!r}."
-            )
+            raise self._fixed_source(source)
         other = copy.copy(self)
         if target is not None:
             other.target_language = other._default_code = self._language(target)
@@ -143,8 +144,20 @@ class SavedModelTranslator:
         )
 
     def for_direction(self, source, target):
-        """Returns a translator for a pair of languages; itself if there is one direction."""
+        """Returns a translator for a pair of languages; itself if there is one direction.
+
+        Raises:
+            ValueError: the model has no such target language, or reads another source language.
+        """
+        if self.source_language is not None and source not in (None, self.source_language):
+            raise self._fixed_source(source)
         return self.for_languages(target=target) if self.languages else self
+
+    def _fixed_source(self, code):
+        fixed = "fixed" if self.source_language is None else f"fixed, {self.source_language}"
+        return ValueError(
+            f"The source language of the SavedModel {self.path} is {fixed}: leave out {code!r}."
+        )
 
     def _language_rows(self, target_language, count):
         """The input that chooses the languages of texts, as a dict; empty for one direction."""

@@ -7,6 +7,7 @@ import pytest
 import kformer
 from kformer.decoding.fast.ops_stored import has_int8_products
 from kformer.export import SavedModelTranslator
+from kformer.export.saved_model import reader
 from kformer.translating.streaming import open_translator
 from kformer.translating.translator import SEARCH_BY_LANGUAGE
 from tests.export.saved_model.test_export import check_ops
@@ -224,3 +225,14 @@ def test_a_search_that_cannot_choose_keeps_its_language(translator, tmp_path):
     assert saved.languages == [] and saved(TEXTS) == other(TEXTS, forbidden_ids=forbidden)
     with pytest.raises(ValueError, match="has no choice of languages"):
         saved(TEXTS, target_language="en")
+
+
+def test_a_source_language_that_the_export_fixed_is_that_of_each_direction(monkeypatch):
+    metadata = {"search": {}, "languages": ["de", "en"], "source_language": "en"}
+    monkeypatch.setattr(reader, "find_version", lambda path: path)
+    monkeypatch.setattr(reader, "open_saved_model", lambda *_, **__: (None, metadata))
+    saved = SavedModelTranslator("model")
+    for source in ("en", None):
+        assert saved.for_direction(source, "de").target_language == "de"
+    with pytest.raises(ValueError, match="source language .* is fixed, en: leave out 'de'"):
+        saved.for_direction("de", "en")
