@@ -155,7 +155,7 @@ def positions(
 
 
 @plot.command(cls=Command)
-@with_options({**_BEAM, **MACHINE})
+@with_options({**_BEAM, **LANGUAGES, **MACHINE})
 def lengths(
     run: Run,
     source: pathlib.Path = option(
@@ -184,9 +184,9 @@ def lengths(
     with quiet_imports():
         from kformer import plots
         from kformer.evaluation.timing import time_by_length
-        from kformer.translating.translator import Translator
+        from kformer.translating import streaming
         from kformer.utils.lines import read_lines
-    translator = Translator.load(run)
+    translator = streaming.load_run_translator(run, **set_options(options, LANGUAGES))
     lines = read_lines(source, "source")
     seconds = time_by_length(translator, lines, length, **set_options(options, _BEAM))
     plots.save(plots.plot_lengths({run: seconds}, what="seconds"), output)

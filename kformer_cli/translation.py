@@ -309,7 +309,7 @@ def evaluate(
     )
     if corpora is not None:
         others = {"--source": source, "--reference": reference, "--output": output}
-        others["--target-language"] = options["target_language"]
+        others |= {named(name): options[name] for name in LANGUAGES}
         refuse_beside("--corpora", others, others)
     check_sides([(source, "--source"), *((path, "--reference") for path in reference)])
     check_models(model, options["ensemble"])

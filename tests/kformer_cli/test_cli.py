@@ -723,6 +723,8 @@ def test_evaluate_prints_a_row_for_each_direction_and_the_mean(kformer_main, tmp
     for more, sentence in (
         (["--source", tmp_path / "en"], "--corpora is not for --source: leave one out."),
         (["--output", tmp_path / "out"], "--corpora is not for --output"),
+        (["--source-language", "en"], "--corpora is not for --source-language"),
+        (["--target-language", "zh"], "--corpora is not for --target-language"),
     ):
         code, _, err = kformer_main("evaluate", RUN, "--corpora", path, *more)
         assert code == 2 and sentence in err

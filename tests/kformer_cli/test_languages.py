@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from kformer.evaluation import timing
 from kformer_cli.main import main
 from tests.two_languages import TEXTS, new_translator
 
@@ -46,6 +47,19 @@ def test_the_attention_behind_a_translation_into_a_language(folder, translators,
     assert main(["plot", "attention", "run", *arguments]) == 0
     assert f"{translators[1](TEXTS[1])}\n" in capsys.readouterr().err
     assert "fr" in pathlib.Path("a.html").read_text("utf-8")
+
+
+def test_the_time_of_translations_into_a_language(folder, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    translators = []
+    monkeypatch.setattr(
+        timing, "time_by_length", lambda *each, **_: translators.append(each[0]) or {4: 0.1}
+    )
+    arguments = ["plot", "lengths", "run", "--source", "s", "--output", "l.svg"]
+    assert main([*arguments, "--target-language", "fr"]) == 0
+    assert translators[0].tokenizer.target_language == "fr"
+    assert main([*arguments, "--target-language", "es"]) == 1
+    assert "'es' is unknown; choose one of de, fr." in capsys.readouterr().err
 
 
 def test_a_run_of_both_directions_teaches_both(folder, translators, capsys):
