@@ -15,6 +15,11 @@ The test set is opened last, as in `efforts.py`. Minutes are those of the steps 
 for the row (the student and its last training; the teachers' come once). `--speed` measures the
 SavedModel, float32 and int8, and CTranslate2 on one core by `kformer speed`, once for each shape:
 the machine should do nothing else then.
+
+Two calls may fill one DIR at once, a core each by `--threads 1`, if no run is in both: one with
+`--kinds taught`, the other one with `--kinds alone`. (A second call of taught ones finds no
+teachers before the first one has trained its first student.) A last call with all kinds and
+`--speed` has the whole table.
 """
 
 import argparse

@@ -16,7 +16,7 @@ FILE_NAME = "shortlist.json"
 FORMAT_VERSION = 1
 # Of 256,000 source tokens with a hundred each.
 _MOST_BYTES = 256 << 20
-_REMEDY = "make it again (kformer shortlist)"
+_REMEDY = "remove it, and make it again (kformer shortlist)"
 
 
 class TokenLists:
