@@ -192,12 +192,16 @@ def lines_of(path, options, reports):
         path: `pathlib.Path` of the run directory; `None` for a training that reads two files.
         options: `TrainOptions`.
         reports: `Reports`.
+
+    Raises:
+        ValueError: as `kformer.data.clean`, or no pair of a direction is left.
     """
     if is_as_it_is(options, path):
         return Lines([Text(options.train_source, options.train_target)])
-    folder = path.joinpath(*_CLEANED)
+    folder, directions = path.joinpath(*_CLEANED), []
     if not _is_made(path):
         corpora = _corpora(options)
+        directions = corpora.directions
         exclude = [options.valid_source, options.valid_target] if options.valid_source else []
         bar = Progress(what="pairs read", name="corpora", report=reports.outcome)
         report = clean(
@@ -209,6 +213,12 @@ def lines_of(path, options, reports):
             sentence = f"corpora: {name}: {counts['kept']:,} of {counted(counts['pairs'], 'pair')}"
             reports.setting(f"{sentence}{' left' if reasons else ''}{reasons and f' ({reasons})'}")
     corpora = Corpora.load(folder / DESCRIPTION)
+    lost = ", ".join("-".join(each) for each in directions if each not in corpora.directions)
+    if lost:
+        raise ValueError(
+            f"No pair of {lost} is left: check the files, languages and rules of these corpora, or "
+            "leave them out."
+        )
     texts = []
     for corpus in corpora.corpora.values():
         direction = None if options.corpora is None else _named(corpus.languages)

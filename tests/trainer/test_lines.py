@@ -228,6 +228,15 @@ def test_a_model_of_several_directions(folder, monkeypatch):
         train_run(folder / "none", **options, **QUIET)
 
 
+@pytest.mark.any_backend(quickest="torch")
+def test_a_direction_of_which_no_pair_is_left_is_refused(folder):
+    text = SEVERAL.replace("weight: 0.5", "clean: [identical]")
+    (folder / "corpora.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="No pair of en-de is left: check the files, languages"):
+        train_run(folder / "run", corpora=str(folder / "corpora.yaml"), **SMALL, **QUIET)
+    assert not (folder / "run" / "config.json").exists()
+
+
 @pytest.fixture
 def english_run(folder):
     """A run of a model from English to Chinese, whose tokenizer knows no Russian."""
