@@ -58,8 +58,10 @@ class CTranslate2Translator:
         check_format_version(self.metadata, FORMAT_VERSION, path / METADATA_FILE, "export")
         self.tokenizer = Tokenizer.load(path / "tokenizer")
         places = self.metadata.get("language_places", {}).get("target", [])
-        # The engine has one start token.
-        self.languages = [] if not places or "start" in places else list(self.tokenizer.languages)
+        # The engine has one start token, and lists of tokens know no language behind the source.
+        has_lists = self.metadata["translate_batch"].get("use_vmap")
+        is_fixed = "start" in places or (has_lists and "source_prefix" not in places)
+        self.languages = [] if not places or is_fixed else list(self.tokenizer.languages)
         self._engine = ctranslate2.Translator(
             str(path), inter_threads=replicas, intra_threads=threads or count_cores()
         )

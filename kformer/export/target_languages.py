@@ -22,6 +22,8 @@ def target_choices(translator, search, changes):
             other = translator.for_languages(target=code)
         except ValueError:  # The model has it as its start token, or does not read it.
             return {}
+        if other.token_lists is not translator.token_lists:  # They are of one language.
+            return {}
         options = dataclasses.replace(other.search_options(changes), n_best=search.n_best)
         choices[code] = other.tokenizer, options
     forced = {options.prefix_ids for _, options in choices.values()}

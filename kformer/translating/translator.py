@@ -691,7 +691,9 @@ class Translator:
         """Returns a translator for other languages of a multilingual model.
 
         Both translators share the model. A search that was chosen for the target language, at the
-        end of its training, takes the place of this translator's length penalty and limits.
+        end of its training, takes the place of this translator's length penalty and limits. Token
+        lists go along where the target language is a token of the source, as in models trained
+        here.
 
         Args:
             source, target: str, default `None`. Codes among `tokenizer.languages`, such as
@@ -725,6 +727,11 @@ class Translator:
             changes = self.config.get(SEARCH_BY_LANGUAGE, {}).get(target, {})
             other.options = dataclasses.replace(self.options, **changes)
         other._set_tokenizer(tokenizer)
+        directions = {
+            (each.source_language, each.target_language) for each in (self.tokenizer, tokenizer)
+        }
+        if len(directions) > 1 and "source_prefix" not in tokenizer._language_places["target"]:
+            other.token_lists = None  # No source token tells them the language.
         return other
 
     def search_options(self, changes):

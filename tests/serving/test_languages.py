@@ -338,3 +338,7 @@ def test_a_folder_for_ctranslate2_keeps_its_source_language(tmp_path):
     translator = kformer.Translator(trained.model, tokenizer)
     folder = translator.export(tmp_path / "folder", format="ctranslate2")
     assert languages.pairs_of(served_folder(folder).metadata) == (("de", "fr"),)
+    texts = two_languages.TEXTS
+    translator.token_lists = kformer.data.TokenLists.build(tokenizer, texts, texts, 5, 5)
+    folder = translator.export(tmp_path / "lists", format="ctranslate2")
+    assert served_folder(folder).metadata["languages"] == []  # The lists are of one language.

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import kformer
+from kformer.data import TokenLists
+from kformer.export.target_languages import target_choices
 from kformer.translating.translator import SEARCH_BY_LANGUAGE
 from tests.two_languages import new_model
 
@@ -88,3 +90,14 @@ def test_unknown_languages_are_refused(translator):
         translator.translate(TEXTS, target_language="fr")
     with pytest.raises(ValueError, match="6 .*2"):
         translator.translate(TEXTS, target_language=["de", "en"])
+
+
+@pytest.mark.any_backend
+def test_token_lists_are_of_one_language_unless_the_source_names_it(translator):
+    own = kformer.Translator(translator.model, translator.tokenizer)
+    own.token_lists = lists = TokenLists.build(own.tokenizer, TEXTS, TEXTS, 5, 5)
+    is_named = own.tokenizer.language_tags == "known"
+    assert own.for_languages(target="de").token_lists is lists
+    assert own.for_languages(target="en").token_lists is (lists if is_named else None)
+    assert bool(target_choices(own, own.options, {})) == is_named
+    assert target_choices(translator, own.options, {})

@@ -66,7 +66,7 @@ def export_saved_model(
     for all texts, and [""] is the default value in the graph: TensorFlow Serving takes it where a
     gRPC request has no such input. Its REST interface and `tf.saved_model.load` need the input, and
     where the server batches requests it needs a code for each text. NLLB and M2M100 read the
-    language where the translation begins: with a shortlist, or with languages among
+    language where the translation begins: with a shortlist or lists, or with languages among
     `forbidden_ids`, they have no such input.
 
     The lists of a translator (`kformer shortlist`) are in the graph, and translations are those of
