@@ -46,12 +46,13 @@ def check_documents(options, input, n_best, scores):
         f"--language-pair must be two codes, such as de-en or pt_BR-en, but {pair!r} was given. "
         + (f"Write {meant}." if _PAIR.fullmatch(meant) else "Within a code write _, not -."),
     )
-    language = options["target_language"]
-    refuse(
-        pair is not None and language not in (None, pair.partition("-")[2]),
-        f"--language-pair {pair} and --target-language {language} name two target languages: leave "
-        "one of the options out.",
-    )
+    for side, code in zip(("source", "target"), (pair or "-").split("-"), strict=True):
+        language = options[f"{side}_language"]
+        refuse(
+            pair is not None and language not in (None, code),
+            f"--language-pair {pair} and --{side}-language {language} name two {side} languages: "
+            "leave one of the options out.",
+        )
     if not used:
         return
     refuse_beside(named(used[0]), options, _NOT_WITH)

@@ -111,6 +111,10 @@ def test_a_document_into_one_of_several_languages(translate, options, capfd):
             ["--document", "page.html", "--language-pair", "en-de", "--target-language", "fr"],
             "--language-pair en-de and --target-language fr name two target languages",
         ),
+        (
+            ["--split", "--language-pair", "en-de", "--source-language", "fr"],
+            "--language-pair en-de and --source-language fr name two source languages",
+        ),
     ],
 )
 def test_what_is_refused(translate, options, message):
