@@ -18,8 +18,8 @@ the machine should do nothing else then.
 
 Two calls may fill one DIR at once, a core each by `--threads 1`, if no run is in both: one with
 `--kinds taught`, the other one with `--kinds alone`. (A second call of taught ones finds no
-teachers before the first one has trained its first student.) A last call with all kinds and
-`--speed` has the whole table.
+teachers until the first one has come to its student.) A last call with all kinds and `--speed` has
+the whole table.
 """
 
 import argparse
