@@ -111,8 +111,8 @@ class CTranslate2Translator:
         )
         penalty = options.get("length_penalty", 1)
         for i, output in zip(indices, outputs, strict=True):
-            tokens = [row[len(prefixes[i]) :] for row in output.hypotheses]
-            best = self.tokenizer.detokenize([[self._ids[token] for token in r] for r in tokens])
+            ids = [[self._ids[token] for token in row] for row in output.hypotheses]
+            best = self.tokenizer.detokenize(ids)
             # The engine divides by the length, the end token included, to this power.
             lengths = [(1 + len(row)) ** penalty for row in output.hypotheses]
             scores = [score * length for score, length in zip(output.scores, lengths, strict=True)]

@@ -1,6 +1,7 @@
 """The CTranslate2 format: the engine's numbers, ids and beams are kformer's, from every backend."""
 
 import copy
+import dataclasses
 import json
 import pathlib
 import sys
@@ -381,6 +382,19 @@ def test_the_lists_of_a_sentence(frozen, texts, tmp_path):
     engine = ctranslate2.Translator(str(export_ctranslate2(other, tmp_path / "first")))
     (result,) = engine.translate_batch(source, use_vmap=True, **arguments)
     assert set(result.hypotheses[0]) <= set(tokenizer.tokens([first, tokenizer.unknown_id]))
+
+
+@pytest.mark.any_backend
+def test_a_prefix_is_in_the_text_and_needs_no_list(frozen, texts, tmp_path):
+    tokenizer, prefix = frozen.tokenizer, frozen.tokenizer.tokenize(["下午"], side="target")[0]
+    options = dataclasses.replace(frozen.options, prefix_ids=tuple(prefix))
+    translator = kformer.Translator(frozen.model, tokenizer, options)
+    size = tokenizer.vocabulary_size
+    translator.token_lists = TokenLists({*range(size)} - {*prefix}, [[] for _ in range(size)])
+    reader = CTranslate2Translator(export_ctranslate2(translator, tmp_path / "listed"))
+    found = reader(texts, beam_size=1)
+    assert found == translator(texts, beam_size=1)
+    assert all(text.startswith("下午") for text in found)
 
 
 @pytest.mark.any_backend
