@@ -121,6 +121,16 @@ def test_inference_of_shapes_and_of_a_run(data):
 
 @slow
 @once
+def test_operations_of_a_saved_model(data):
+    folder = ROOT / "saved_models" / "frozen" / "1"
+    options = ("--source", data / "test.en", "--sentences", 1, "--repeats", 1, "--top", 2)
+    *rows, (label, cell), (_, untraced) = run("operations", folder, *options)
+    assert label == "all" and len(rows) == 3 and int(cell.split(", ")[0].replace(",", "")) > 1000
+    assert float(untraced.split()[0]) > 0
+
+
+@slow
+@once
 def test_quality_beside_torch(data, tmp_path):
     options = ("--to", "zh", "--work", tmp_path / "work", "--pairs", 250, "--backend", "torch")
     options += ("--rates", 0.005, "--dropouts", "0.2,0.3", "--finalists", 1)
