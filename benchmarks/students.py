@@ -1,8 +1,8 @@
 """Measures models of several depths, alone and as students of one set of teachers.
 
     python benchmarks/students.py DATA --work DIR [--shapes 4+4,6+2,6+1,6+1-ssru] [--seeds 1]
-        [--kinds taught,alone] [--teachers RUN] [--speed] [--from en] [--to de] [--test test2016]
-        [--tokenize none] [--threads N] [--backend NAME] [--option "--steps 300"]
+        [--kinds taught,alone] [--teachers RUN] [--speed] [--lists 50,200] [--from en] [--to de]
+        [--test test2016] [--tokenize none] [--threads N] [--backend NAME] [--option "--steps 300"]
 
 DATA is as for `efforts.py`. All shapes have about as many parameters as the preset `tiny`: with
 fewer layers in the decoder the feed-forward networks are wider. A shape taught is `kformer train
@@ -14,7 +14,9 @@ shapes, kinds and seeds may be added. `--option` is for all trainings, such as a
 The test set is opened last, as in `efforts.py`. Minutes are those of the steps of what was trained
 for the row (the student and its last training; the teachers' come once). `--speed` measures the
 SavedModel, float32 and int8, and CTranslate2 on one core by `kformer speed`, once for each shape:
-the machine should do nothing else then.
+the machine should do nothing else then. `--lists` measures them with the lists of sentences, too,
+of so many translations of each source token (`kformer shortlist --candidates`), and tells how many
+translations of the validation set stay as they were.
 
 Two calls may fill one DIR at once, a core each by `--threads 1`, if no run is in both: one with
 `--kinds taught`, the other one with `--kinds alone`. (A second call of taught ones finds no
@@ -28,6 +30,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -98,7 +101,7 @@ def parameters_of(options, run):
 
 def measured_speeds(options, run):
     """Sentences per second on one core, by engine, search and batch."""
-    command = ["speed", run, "--source", options.data / f"{options.test}.{options.source}"]
+    command = ["speed", run, "--source", _path(options, options.test, "source")]
     command += [part for engine in ENGINES for part in ("--engine", engine)]
     settings = argparse.Namespace(backend="tensorflow", threads=1)
     found = json.loads(kformer(settings, *command, "--json", capture=True))
@@ -108,6 +111,47 @@ def measured_speeds(options, run):
         for engine in found["engines"]
         for cell in engine["speeds"]
     }
+
+
+def with_lists(options, run, candidates):
+    """A copy of a run that has lists of sentences, and what they do on the validation set."""
+    copy = run.with_name(f"{run.name}-lists-{candidates}")
+
+    def make():
+        unused = shutil.ignore_patterns("checkpoints", "data", "parts", "speed.json")
+        shutil.copytree(run, copy, ignore=unused, dirs_exist_ok=True)
+        command = ["shortlist", copy, "--candidates", candidates, "--json"]
+        for option, split in (("", "train"), ("valid-", "val")):
+            for side in ("source", "target"):
+                command += [f"--{option}{side}", _path(options, split, side)]
+        settings = argparse.Namespace(backend=options.backend, threads=None)
+        (trial,) = json.loads(kformer(settings, *command, capture=True))["trials"]
+        return trial
+
+    return copy, once(run / f"lists-{candidates}.json", make)
+
+
+def _path(options, split, side):
+    """The file of a split in the language of a side."""
+    return options.data / f"{split}.{getattr(options, side)}"
+
+
+def print_speeds(options, runs):
+    """Prints the table of speeds: a row for each shape, and one for each length of its lists."""
+    rows = []
+    first = {shape: run for (_, shape, _), run in reversed(runs.items())}
+    for shape, run in reversed(first.items()):
+        measured = [(run, {})]
+        measured += [with_lists(options, run, candidates) for candidates in options.lists]
+        for each, trial in measured:
+            make = functools.partial(measured_speeds, options, each)
+            rows.append((shape, trial, once(each / "speed.json", make)))
+    cells = list(dict.fromkeys(cell for *_, row in rows for cell in row))
+    lists = ("candidates", "frequent", "tokens", "equal", "bleu", "full_bleu") * bool(options.lists)
+    print_head(["sentences per second", *lists, *cells])
+    for shape, trial, row in rows:
+        of_lists = (f"{trial[name]:.4g}" if trial else "" for name in lists)
+        print_row(shape, *of_lists, *(row.get(cell, "") for cell in cells))
 
 
 def report(options):
@@ -137,15 +181,7 @@ def report(options):
         print_row(shape, kind, seed, *cells, f"{result['chrf']:.2f}", f"{trained_minutes(run):.0f}")
     print(f"\nchosen on the validation set before: {digest}; {result['bleu_signature']}\n")
     if options.speed:
-        speeds = {}
-        for (_, shape, _), run in runs.items():
-            if shape not in speeds:
-                make = functools.partial(measured_speeds, options, run)
-                speeds[shape] = once(run / "speed.json", make)
-        cells = list(dict.fromkeys(cell for row in speeds.values() for cell in row))
-        print_head(["sentences per second", *cells])
-        for shape, row in speeds.items():
-            print_row(shape, *(row.get(cell, "") for cell in cells))
+        print_speeds(options, runs)
 
 
 def main():
@@ -159,6 +195,7 @@ def main():
     parser.add_argument("--seeds", type=integers, default=[1])
     parser.add_argument("--teachers", type=pathlib.Path, help="an earlier run with --effort 2")
     parser.add_argument("--speed", action="store_true", help="measure the SavedModels, too")
+    parser.add_argument("--lists", type=integers, default=[], help="with --speed: lengths of lists")
     parser.add_argument("--from", dest="source", default="en")
     parser.add_argument("--to", dest="target", default="de")
     parser.add_argument("--test", default="test2016", help="the name of the test set's files")

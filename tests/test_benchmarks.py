@@ -169,10 +169,14 @@ def test_efforts(data, tmp_path):
 def test_students(data, tmp_path):
     options = ("--shapes", "6+1-ssru", "--kinds", "taught,alone", "--to", "zh", "--test", "test")
     options += ("--backend", "torch", "--option", "--steps 3 --no-choose-search")
+    options += ("--speed", "--lists", 50)
     rows = run("students", data, "--work", tmp_path, *options)
     assert rows == run("students", data, "--work", tmp_path, *options), "it finds all done"
-    kinds = ["6+1-ssru", "taught", "1"], ["6+1-ssru", "alone", "1"]
-    assert tuple(row[:3] for row in rows) == kinds and rows[0][3] == rows[1][3]
+    taught, alone, speed, with_lists = rows
+    assert taught[:3] == ["6+1-ssru", "taught", "1"] and alone[:3] == ["6+1-ssru", "alone", "1"]
+    assert taught[3] == alone[3]
+    assert speed[:2] == ["6+1-ssru", ""] and with_lists[:3] == ["6+1-ssru", "50", "200"]
+    assert all(float(cell) > 0 for cell in (*speed[7:], *with_lists[7:]))
 
 
 @slow
