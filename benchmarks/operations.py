@@ -12,7 +12,6 @@ flow" is what a loop itself is made of.
 
 import argparse
 import collections
-import functools
 import pathlib
 import re
 import sys
@@ -21,6 +20,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.common import (  # noqa: E402
     cpu_name,
+    in_turns,
     print_command,
     print_head,
     print_row,
@@ -77,19 +77,20 @@ def timed(translate, batches):
     return time.process_time() - begin
 
 
-def in_turns(measure, models, batches, repeats):
-    """What each model measured, a list for each."""
-    rounds = [[measure(model, batches) for model in models] for _ in range(repeats)]
-    return list(zip(*rounds, strict=True))
-
-
 def report(options):
     print(f"{cpu_name()}; {versions('tensorflow')}\n")
     print_command()
     texts, size = read(options.source)[: options.sentences], options.batch_size
     batches = [texts[begin : begin + size] for begin in range(0, len(texts), size)]
     models = [open_model(folder) for folder in options.saved_models]
-    measured = functools.partial(in_turns, models=models, batches=batches, repeats=options.repeats)
+
+    def measured(measure):
+        """What each model measured in all rounds, a list for each."""
+        found = {model: [] for model in models}
+        for model in in_turns(models, options.repeats):
+            found[model].append(measure(model, batches))
+        return found.values()
+
     measured(timed)  # The first calls are slower.
     seconds = [min(each) for each in measured(timed)]
     found = [min(each, key=lambda pair: pair[1].total()) for each in measured(traced)]

@@ -138,9 +138,10 @@ def _path(options, split, side):
 
 def print_speeds(options, runs):
     """Prints the table of speeds: a row for each shape, and one for each length of its lists."""
-    rows = []
-    first = {shape: run for (_, shape, _), run in reversed(runs.items())}
-    for shape, run in reversed(first.items()):
+    rows, first = [], {}
+    for (_, shape, _), run in runs.items():
+        first.setdefault(shape, run)
+    for shape, run in first.items():
         measured = [(run, {})]
         measured += [with_lists(options, run, candidates) for candidates in options.lists]
         for each, trial in measured:
@@ -170,10 +171,7 @@ def report(options):
     for (kind, shape, seed), run in runs.items():
         valid = once(run / "val.json", lambda: evaluate(options, run, "val")[0])  # noqa: B023
         result = once(run / "test.json", lambda: evaluate(options, run, options.test)[0])  # noqa: B023
-        output, references = (
-            run / f"{options.test}.out",
-            options.data / f"{options.test}.{options.target}",
-        )
+        output, references = run / f"{options.test}.out", _path(options, options.test, "target")
         width = interval(read(output), read(references), tokenizer_of(result))
         config = config_of(run)
         cells = [f"{parameters_of(options, run):,}", config.get("part", "its training")]

@@ -219,7 +219,8 @@ class _Sample:
         self._counts = {path: count_lines(path) for path in self._weights}
 
     def __len__(self):
-        # Those of one side: by them the number of pieces is chosen, as it is for one direction.
+        # Half of the lines, which are those of one side: `Tokenizer.train` chooses its number of
+        # pieces by them, as it does for one direction.
         return round(sum(self._weights[path] * count for path, count in self._counts.items()) / 2)
 
     def __iter__(self):
