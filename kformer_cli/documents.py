@@ -206,6 +206,9 @@ def _arguments(options):
         arguments["glossary"] = Glossary.load(options["glossary"], pair)
     if pair is not None:
         arguments |= dict(zip(("source_language", "target_language"), pair, strict=True))
+    elif options["target_language"] is not None:
+        # Else a document that names another language would have that one.
+        arguments["target_language"] = options["target_language"]
     return arguments
 
 

@@ -149,6 +149,10 @@ class Format(abc.ABC):
         """
         return text.encode(encoding, "surrogateescape")
 
+    def target_languages(self, text: str) -> Iterable[str]:
+        """The codes of the languages that a document says it is to be translated into."""
+        return ()
+
     def language_edits(self, text: str, source: str | None, target: str | None) -> Iterable[Edit]:
         """What a document says of its language, as its translation says it.
 

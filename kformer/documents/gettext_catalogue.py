@@ -15,7 +15,7 @@ _ID = re.compile(rf"^[ \t]*msgid(?:_plural)?[ \t]+({_QUOTED}(?:[ \t]*\r?\n[ \t]*
 _STARTS_ENTRY = re.compile(r"^[ \t]*(?:msgid|msgctxt)[ \t]", re.M)
 _HEADER = re.compile(r'^[ \t]*msgid[ \t]+""[ \t]*\r?\n(?=[ \t]*msgstr)', re.M)
 _HAS_ONE = re.compile(r"plural=\s*\(?\s*n\s*!=\s*1\b")
-_LANGUAGE = re.compile(r'^([ \t]*)"Language:[^"\n]*\\n"', re.M)
+_LANGUAGE = re.compile(r'^([ \t]*)"Language:[ \t]*([^"\n]*?)[ \t]*\\n"', re.M)
 _CHARSET = re.compile(r"charset=CHARSET\b")
 # An escape of polib's own reading stands for a backslash; numbers are octal or hexadecimal.
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|[abfnrtv\\\"'?])")
@@ -51,9 +51,13 @@ class Catalogue(Format):
             # The header is the first place with a name of an encoding.
             return CHARSET.sub(b"charset=UTF-8", text.encode("utf-8", "surrogateescape"), count=1)
 
+    def target_languages(self, text):
+        header = _header(text)
+        match = header and _LANGUAGE.search(text, *header.span())
+        return [match[2]] if match and match[2] else []
+
     def language_edits(self, text, source, target):
-        header = _HEADER.search(text)
-        value = header and _VALUE.match(text, header.end())
+        value = _header(text)
         if value is None:
             return
         match = _LANGUAGE.search(text, value.start(), value.end())
@@ -62,6 +66,12 @@ class Catalogue(Format):
             yield Edit(*match.span(), f'{match[1]}"Language: {name}\\n"')
         if match := _CHARSET.search(text, value.start(), value.end()):
             yield Edit(*match.span(), "charset=UTF-8")
+
+
+def _header(text):
+    """Returns the match of the header's value; `None` if there is none."""
+    header = _HEADER.search(text)
+    return header and _VALUE.match(text, header.end())
 
 
 class _Entry(Messages):

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
 from kformer.documents.office import Archive
+from kformer.documents.sentences import language_tag, two_letters
 from kformer.documents.words import SURROGATE, one_line, tokens
 from kformer.documents.work import Report, translated
+from kformer.text.languages import some_languages
 from kformer.translating.coverage import without_model
 from kformer_options.text_files import check_text
 
@@ -63,7 +65,8 @@ def translate_document(
             English. Chinese and Japanese need none. A model that reads its source language, such as
             NLLB, reads this one, if the code is one of its own.
         target_language: str, default `None`. The code of the language to translate into, among
-            those of the translator; `None` for its own. With a translator of one direction an HTML
+            those of the translator; `None` for the one that a PO or XLIFF file names, else for its
+            own. With a translator of one direction an HTML
             page and a PO file are marked with it, and nothing else; with `None` such a page says
             nothing of its language, and a PO file what it said.
         coverage: bool, default `False`. Whether the report tells what was left out or added, the
@@ -76,7 +79,7 @@ def translate_document(
 
     Raises:
         ValueError: the format is unknown, the document is not valid in it or is no text, such as
-            a PDF, or the translator does not have the target language.
+            a PDF, or the translator does not have the target language, or that of the document.
         ImportError: a package of the extra `documents` is not installed.
     """
     format = format_named(format)
@@ -84,6 +87,8 @@ def translate_document(
     # A run's tokenizer knows the languages, and a SavedModel, which has no tokenizer, does itself.
     tokenizer = getattr(translator, "tokenizer", translator)
     if languages := getattr(tokenizer, "languages", None):
+        if target_language is None:
+            target_language = _language_named(format.target_languages(content), languages)
         source = source_language if source_language in languages else None
         translator = translator.for_direction(source, target_language)
     if target_language is None:
@@ -110,6 +115,27 @@ def translate_document(
         done += len(requests)
         if progress is not None:
             progress(done)
+
+
+def _language_named(codes, languages):
+    """Returns a translator's code for the language that a document names; `None` if it names none.
+
+    Args:
+        codes: iterable of str. What the document names: one language, however often.
+        languages: iterable of str. The codes of the translator.
+    """
+    codes = list(dict.fromkeys(codes))
+    if not codes:
+        return None
+    for form in (language_tag, two_letters):
+        matches = [code for code in languages if form(code) == form(codes[0])]
+        if matches and len(codes) == 1:
+            return matches[0]
+    raise ValueError(
+        f"The document is to be translated into {', '.join(map(repr, codes))}, which is not one "
+        "language of this translator: choose a target language, such as "
+        f"{some_languages(languages)}."
+    )
 
 
 def _coverage(translator, translations):

@@ -78,6 +78,12 @@ class XLIFF(HTML):
                     if segment is not None:
                         yield segment
 
+    def target_languages(self, text):
+        for token in html_tokens(text, is_xml=True):
+            attribute = _LANGUAGES.get(local(token.name))
+            if attribute and (code := values(token).get(attribute.lower())):
+                yield code
+
     def language_edits(self, text, source, target):
         """The language of targets, where the document does not say it."""
         for token in html_tokens(text, is_xml=True):

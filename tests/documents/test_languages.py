@@ -25,6 +25,36 @@ def test_the_target_language_is_the_one_of_the_translation(translator):
     assert translator.document(PAGE, "html") == pages["de"] != pages["fr"]
 
 
+def xliff(*codes):
+    files = (
+        f'<file target-language="{code}"><trans-unit id="a"><source>half past four</source>'
+        "</trans-unit></file>"
+        for code in codes
+    )
+    return f'<xliff version="1.2">{"".join(files)}</xliff>'
+
+
+CATALOGUE = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n\nmsgid "half past four"\nmsgstr ""\n'
+
+
+def test_a_document_that_names_a_language_is_translated_into_it(translator):
+    german, french = (translator("half past four", target_language=code) for code in CODES)
+    assert german != french
+    for name in ("fr", "fr-CA", "fra"):
+        pages = {"xliff": xliff(name), "po": CATALOGUE.format(name)}
+        for format, page in pages.items():
+            assert french in translator.document(page, format)
+            found = translator.document(page, format, target_language="de")
+            assert german in found and french not in found
+    assert german in translator.document(CATALOGUE.format(""), "po")
+
+
+@pytest.mark.parametrize("codes", [("es",), ("de", "fr"), ("de", "es")])
+def test_a_document_for_other_languages_is_refused(translator, codes):
+    with pytest.raises(ValueError, match=f"into {', '.join(map(repr, codes))}, .* such as de, fr"):
+        translator.document(xliff(*codes), "xliff")
+
+
 def test_an_unknown_target_language_is_refused(translator):
     with pytest.raises(ValueError, match="The target language 'es' is unknown; choose one of de"):
         translate_document(translator, "noon", target_language="es")

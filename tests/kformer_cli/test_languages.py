@@ -6,7 +6,7 @@ import pytest
 
 from kformer.evaluation import timing
 from kformer_cli.main import main
-from tests.two_languages import TEXTS, new_translator
+from tests.two_languages import CODES, TEXTS, new_translator
 
 pytestmark = pytest.mark.any_backend(quickest="torch")
 
@@ -47,6 +47,25 @@ def test_the_attention_behind_a_translation_into_a_language(folder, translators,
     assert main(["plot", "attention", "run", *arguments]) == 0
     assert f"{translators[1](TEXTS[1])}\n" in capsys.readouterr().err
     assert "fr" in pathlib.Path("a.html").read_text("utf-8")
+
+
+def test_a_document_names_its_language_where_no_option_does(folder, translators):
+    unit = f"<trans-unit><source>{TEXTS[1]}</source></trans-unit>"
+    page = f'<xliff version="1.2"><file target-language="fr">{unit}</file></xliff>'
+    pathlib.Path("a.xliff").write_text(page, "utf-8")
+    german, french = (
+        each.document(page, "xliff", target_language=code)
+        for each, code in zip(translators, CODES, strict=True)
+    )
+    assert german != french
+    for options, expected in (
+        ([], french),
+        (["--target-language", "de"], german),
+        (["--language-pair", "en-de"], german),
+    ):
+        arguments = ["translate", "run", "--document", "a.xliff", "--output", "b.xliff", *options]
+        assert main(arguments) == 0
+        assert pathlib.Path("b.xliff").read_text("utf-8") == expected
 
 
 def test_the_time_of_translations_into_a_language(folder, monkeypatch, capsys):
