@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kformer.documents.formats import format_named
 from kformer.documents.job import Answer
 from kformer.documents.office import Archive
-from kformer.documents.sentences import language_tag, two_letters
+from kformer.documents.sentences import language_tag
 from kformer.documents.words import SURROGATE, one_line, tokens
 from kformer.documents.work import Report, translated
 from kformer.text.languages import some_languages
@@ -88,7 +88,7 @@ def translate_document(
     tokenizer = getattr(translator, "tokenizer", translator)
     if languages := getattr(tokenizer, "languages", None):
         if target_language is None:
-            target_language = _language_named(format.target_languages(content), languages)
+            target_language = language_named(format.target_languages(content), languages)
         source = source_language if source_language in languages else None
         translator = translator.for_direction(source, target_language)
     if target_language is None:
@@ -117,25 +117,31 @@ def translate_document(
             progress(done)
 
 
-def _language_named(codes, languages):
+def language_named(codes, languages):
     """Returns a translator's code for the language that a document names; `None` if it names none.
 
     Args:
-        codes: iterable of str. What the document names: one language, however often.
+        codes: iterable of str. What the document names, each as often as it stands there.
         languages: iterable of str. The codes of the translator.
     """
     codes = list(dict.fromkeys(codes))
     if not codes:
         return None
-    for form in (language_tag, two_letters):
+    # "zh-TW" is not "zho_Hans" or "zho_Hant" by itself, and "zh" where that is all there is.
+    for form in (language_tag, _primary):
         matches = [code for code in languages if form(code) == form(codes[0])]
-        if matches and len(codes) == 1:
+        if len(codes) == 1 and len(matches) == 1:
             return matches[0]
     raise ValueError(
         f"The document is to be translated into {', '.join(map(repr, codes))}, which is not one "
         "language of this translator: choose a target language, such as "
         f"{some_languages(languages)}."
     )
+
+
+def _primary(code):
+    """Returns the code of a language without its script and country: "zh" for "zho_Hans"."""
+    return language_tag(code).partition("-")[0]
 
 
 def _coverage(translator, translations):

@@ -4,6 +4,7 @@ import pytest
 
 import kformer
 from kformer.documents import translate_document
+from kformer.documents.translating import language_named
 from tests.two_languages import CODES, new_translator
 
 pytestmark = pytest.mark.any_backend
@@ -47,6 +48,15 @@ def test_a_document_that_names_a_language_is_translated_into_it(translator):
             found = translator.document(page, format, target_language="de")
             assert german in found and french not in found
     assert german in translator.document(CATALOGUE.format(""), "po")
+
+
+def test_the_language_of_a_document_is_no_guess():
+    languages = ["yue_Hant", "zho_Hans", "zho_Hant", "deu_Latn"]
+    for name, code in (("de-AT", "deu_Latn"), ("zh-Hant", "zho_Hant"), ("yue", "yue_Hant")):
+        assert language_named([name, name], languages) == code
+    for name in ("zh", "zh-TW"):
+        with pytest.raises(ValueError, match=f"into '{name}', .* choose a target language"):
+            language_named([name], languages)
 
 
 @pytest.mark.parametrize("codes", [("es",), ("de", "fr"), ("de", "es")])
