@@ -66,9 +66,9 @@ def translate_document(
             NLLB, reads this one, if the code is one of its own.
         target_language: str, default `None`. The code of the language to translate into, among
             those of the translator; `None` for the one that a PO or XLIFF file names, else for its
-            own. With a translator of one direction an HTML
-            page and a PO file are marked with it, and nothing else; with `None` such a page says
-            nothing of its language, and a PO file what it said.
+            own. With a translator of one direction an HTML page and a PO file are marked with it,
+            and nothing else; with `None` such a page says nothing of its language, and a PO file
+            what it said.
         coverage: bool, default `False`. Whether the report tells what was left out or added, the
             most doubtful sentences first. A SavedModel tells what needs no model.
         progress: function, default `None`. It is called with the number of sentences done.
@@ -86,13 +86,14 @@ def translate_document(
     content, write = _decoded(text, format)
     # A run's tokenizer knows the languages, and a SavedModel, which has no tokenizer, does itself.
     tokenizer = getattr(translator, "tokenizer", translator)
+    own = getattr(tokenizer, "target_language", None)
     if languages := getattr(tokenizer, "languages", None):
         if target_language is None:
-            target_language = language_named(format.target_languages(content), languages)
+            target_language = language_named(format.target_languages(content), languages, own)
         source = source_language if source_language in languages else None
         translator = translator.for_direction(source, target_language)
     if target_language is None:
-        target_language = getattr(tokenizer, "target_language", None)
+        target_language = own
     model, done, answers = Model(translator, options), 0, None
     work = translated(
         content,
@@ -117,26 +118,35 @@ def translate_document(
             progress(done)
 
 
-def language_named(codes, languages):
+def language_named(codes, languages, own):
     """Returns a translator's code for the language that a document names; `None` if it names none.
 
     Args:
         codes: iterable of str. What the document names, each as often as it stands there.
         languages: iterable of str. The codes of the translator.
+        own: str or `None`. The one that it translates into by itself.
     """
     codes = list(dict.fromkeys(codes))
-    if not codes:
-        return None
-    # "zh-TW" is not "zho_Hans" or "zho_Hant" by itself, and "zh" where that is all there is.
+    found = {_known(code, languages, own) for code in codes}
+    if len(found) > 1 or None in found:
+        raise ValueError(
+            f"The document is to be translated into {', '.join(map(repr, codes))}, which is not "
+            "one language of this translator: choose a target language, such as "
+            f"{some_languages(languages)}."
+        )
+    return found.pop() if found else None
+
+
+def _known(named, languages, own):
+    """Returns a translator's code for a language; `None` if it has none, or several."""
+    # "zh-TW" is "zh" where that is all there is, and neither "zho_Hans" nor "zho_Hant" by itself.
     for form in (language_tag, _primary):
-        matches = [code for code in languages if form(code) == form(codes[0])]
-        if len(codes) == 1 and len(matches) == 1:
+        matches = [code for code in languages if form(code) == form(named)]
+        if own in matches:
+            return own
+        if len(matches) == 1:
             return matches[0]
-    raise ValueError(
-        f"The document is to be translated into {', '.join(map(repr, codes))}, which is not one "
-        "language of this translator: choose a target language, such as "
-        f"{some_languages(languages)}."
-    )
+    return None
 
 
 def _primary(code):

@@ -54,10 +54,14 @@ def test_a_document_that_names_a_language_is_translated_into_it(translator):
 def test_the_language_of_a_document_is_no_guess():
     languages = ["yue_Hant", "zho_Hans", "zho_Hant", "deu_Latn"]
     for name, code in (("de-AT", "deu_Latn"), ("zh-Hant", "zho_Hant"), ("yue", "yue_Hant")):
-        assert language_named([name, name], languages) == code
+        assert language_named([name, name], languages, "deu_Latn") == code
+    assert language_named(["de-AT", "de"], languages, "zho_Hans") == "deu_Latn"
     for name in ("zh", "zh-TW"):
         with pytest.raises(ValueError, match=f"into '{name}', .* choose a target language"):
-            language_named([name], languages)
+            language_named([name], languages, "deu_Latn")
+        assert language_named([name], languages, "zho_Hant") == "zho_Hant"
+    assert language_named(["zh-Hans"], languages, "zho_Hant") == "zho_Hans"
+    assert language_named([], languages, "zho_Hant") is None
 
 
 @pytest.mark.parametrize("codes", [("es",), ("de", "fr"), ("de", "es")])
