@@ -68,6 +68,7 @@ STEPS = 24
 ARCHITECTURE = {"normalize_first": False, "position_encoding": "sinusoidal"}
 SHAPES = {
     **{"tiny": 10_000, "small": 10_000, "base": 32_000, "nllb": 256_206},
+    **{"tiny_balanced": 10_000, "small_balanced": 10_000, "base_balanced": 32_000},
     **{"tiny_student": 10_000, "small_student": 10_000, "base_student": 32_000},
 }
 # Of the smaller NLLB model (600 million parameters); the other shapes are presets.

@@ -28,6 +28,7 @@ from kformer_options.wording import shown
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 PRESETS = (
     *("tiny", "small", "base", "big", "paper_base", "paper_big"),
+    *("tiny_balanced", "small_balanced", "base_balanced"),
     *("tiny_student", "small_student", "base_student"),
 )
 TOKENIZER_TYPES = ("bpe", "unigram")
@@ -151,7 +152,8 @@ class TrainOptions:
     preset: str | None = option(
         "Size and kind of the model: tiny is right for some 10,000 pairs, small for some 100,000, "
         "base and big for millions; paper_base and paper_big have the paper's norms and positions. "
-        "The students have a deep encoder and one decoder layer, for speed.",
+        "For speed, the balanced ones have a deep encoder and two decoder layers, and the students "
+        "one.",
         group="Model",
         unset="tiny",
         applies=NEW_MODEL,
@@ -228,9 +230,9 @@ class TrainOptions:
         metavar="RUN",
     )
     student: str | None = option(
-        "Preset of the student, which is what the run has in the end: tiny_student, small_student "
-        "and base_student translate faster than their teachers, of preset. The further options of "
-        "the model are the student's then.",
+        "Preset of the student, which is what the run has in the end: those that end in balanced "
+        "or student translate faster than their teachers, of preset. The further options of the "
+        "model are the student's then.",
         settled="that of the teachers",
         choices=PRESETS,
         metavar="NAME",

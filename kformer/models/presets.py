@@ -49,9 +49,11 @@ def _size(num_layers, hidden_dim, intermediate_dim, num_heads, dropout, **option
 
 # Norms before the sub-layers and rotary positions make training faster and more stable.
 _OURS = {"normalize_first": True, "position_encoding": "rope"}
-# Students are made for speed: a sentence goes through the encoder once, and through the decoder as
-# often as it has tokens.
+# These are for serving: a sentence goes through the encoder once, and through the decoder as often
+# as it has tokens.
+_BALANCED = {"num_decoder_layers": 2, **_OURS}
 _STUDENT = {"num_decoder_layers": 1, **_OURS}
+_DEPTHS = "the depths of Kasai et al. 2021, 'Deep encoder, shallow decoder', arXiv 2006.10369"
 _PAPER = {"normalize_first": False, "position_encoding": "sinusoidal"}
 
 PRESETS = {
@@ -92,23 +94,39 @@ PRESETS = {
         reference_vocabulary_size=37_000,
         parameters=214_245_376,
     ),
+    "tiny_balanced": Preset(
+        _size(6, 128, 320, 4, dropout=0.3, **_BALANCED),
+        f"kformer's own: as many parameters as tiny, near {_DEPTHS}",
+        reference_vocabulary_size=10_000,
+        parameters=2_604_544,
+    ),
+    "small_balanced": Preset(
+        _size(6, 256, 704, 4, dropout=0.3, **_BALANCED),
+        f"kformer's own: as many parameters as small, near {_DEPTHS}",
+        reference_vocabulary_size=10_000,
+        parameters=8_093_184,
+    ),
+    "base_balanced": Preset(
+        _size(6, 512, 2048, 8, dropout=0.1, **_BALANCED),
+        f"Sizes: base; near {_DEPTHS}",
+        reference_vocabulary_size=37_000,
+        parameters=46_268_416,
+    ),
     "tiny_student": Preset(
         _size(6, 128, 448, 4, dropout=0.3, **_STUDENT),
-        "kformer's own: as many parameters as tiny, in the depths of Kasai et al. 2021, 'Deep "
-        "encoder, shallow decoder', arXiv 2006.10369",
+        f"kformer's own: as many parameters as tiny, in {_DEPTHS}",
         reference_vocabulary_size=10_000,
         parameters=2_619_584,
     ),
     "small_student": Preset(
         _size(6, 256, 1024, 4, dropout=0.3, **_STUDENT),
-        "kformer's own: small in the depths of Kasai et al. 2021, 'Deep encoder, shallow decoder', "
-        "arXiv 2006.10369",
+        f"kformer's own: small in {_DEPTHS}",
         reference_vocabulary_size=10_000,
         parameters=8_353_024,
     ),
     "base_student": Preset(
         _size(6, 512, 2048, 8, dropout=0.1, **_STUDENT),
-        "Depths: Kasai et al. 2021, 'Deep encoder, shallow decoder', arXiv 2006.10369; sizes: base",
+        f"Sizes: base; {_DEPTHS}",
         reference_vocabulary_size=37_000,
         parameters=42_064_384,
     ),
