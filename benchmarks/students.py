@@ -1,15 +1,17 @@
 """Measures models of several depths, alone and as students of one set of teachers.
 
-    python benchmarks/students.py DATA --work DIR [--shapes 4+4,6+2,6+1,6+1-ssru] [--seeds 1]
-        [--kinds taught,alone] [--teachers RUN] [--speed] [--lists 50,200] [--from en] [--to de]
-        [--test test2016] [--tokenize none] [--threads N] [--backend NAME] [--option "--steps 300"]
+    python benchmarks/students.py DATA --work DIR [--preset tiny] [--kinds taught,alone]
+        [--shapes standard,balanced,student,student-ssru] [--seeds 1] [--teachers RUN] [--speed]
+        [--lists 50,200] [--from en] [--to de] [--test test2016] [--tokenize none] [--threads N]
+        [--backend NAME] [--option "--steps 300"]
 
-DATA is as for `efforts.py`. All shapes have about as many parameters as the preset `tiny`: with
-fewer layers in the decoder the feed-forward networks are wider. A shape taught is `kformer train
---effort 2` with that shape for the student, alone it is one training. The first taught run trains
-the teachers, of the preset `tiny`, and all others take them; `--teachers` takes those of an earlier
-run. A run is resumed if it was interrupted, and one that is done is not trained again, so further
-shapes, kinds and seeds may be added. `--option` is for all trainings, such as a short try.
+DATA is as for `efforts.py`. The shapes are presets of one size (`--preset`), all with about as many
+parameters: `standard` is that preset itself, `balanced` has two layers in the decoder, `student`
+one. A shape taught is `kformer train --effort 2` with that shape for the student, alone it is one
+training. The first taught run trains the teachers, of the standard preset, and all others take
+them; `--teachers` takes those of an earlier run. A run is resumed if it was interrupted, and one
+that is done is not trained again, so further shapes, kinds and seeds may be added, to a DIR for
+each size. `--option` is for all trainings, such as a short try.
 
 The test set is opened last, as in `efforts.py`. Minutes are those of the steps of what was trained
 for the row (the student and its last training; the teachers' come once). `--speed` measures the
@@ -53,14 +55,13 @@ from benchmarks.common import (  # noqa: E402
 )
 from benchmarks.efforts import config_of, evaluate, texts_of, write_choices  # noqa: E402
 
-# Layers of the encoder and the decoder, the inner size, and the decoder's autoregression.
+# What follows the name of the size in that of the preset, and further options.
 SHAPES = {
-    "4+4": (4, 4, 256, "self_attention"),
-    "6+2": (6, 2, 320, "self_attention"),
-    "6+1": (6, 1, 448, "self_attention"),
-    "6+1-ssru": (6, 1, 448, "ssru"),
+    "standard": ("", []),
+    "balanced": ("_balanced", []),
+    "student": ("_student", []),
+    "student-ssru": ("_student", ["--model-option", "decoder_autoregression=ssru"]),
 }
-ARGUMENTS = "num_encoder_layers num_decoder_layers intermediate_dim decoder_autoregression".split()
 KINDS = ("taught", "alone")
 ENGINES = ("saved_model", "saved_model-int8", "ctranslate2-int8")
 
@@ -68,11 +69,13 @@ ENGINES = ("saved_model", "saved_model-int8", "ctranslate2-int8")
 def train(options, kind, shape, seed):
     """Trains or resumes a run to its end, and returns its folder."""
     run = options.work / f"{options.source}-{options.target}-{kind}-{shape}-seed-{seed}"
-    own = ["--seed", seed, *shlex.split(options.option)]
-    for name, value in zip(ARGUMENTS, SHAPES[shape], strict=True):
-        own += ["--model-option", f"{name}={value}"]
-    if kind == "taught":
-        own += ["--effort", 2, "--student", "tiny"]
+    ending, own = SHAPES[shape]
+    own = ["--seed", seed, *own, *shlex.split(options.option)]
+    preset = options.preset + ending
+    if kind == "alone":
+        own += ["--preset", preset]
+    else:
+        own += ["--effort", 2, "--preset", options.preset, "--student", preset]
         teachers = options.work / "teachers.json"  # Which run trained them.
         name = once(
             teachers, lambda: str(options.teachers.resolve() if options.teachers else run.name)
@@ -191,6 +194,7 @@ def main():
     parser.add_argument("--shapes", type=names, default=list(SHAPES))
     parser.add_argument("--kinds", type=names, default=["taught"], help=f"of {', '.join(KINDS)}")
     parser.add_argument("--seeds", type=integers, default=[1])
+    parser.add_argument("--preset", default="tiny", help="the size: tiny, small or base")
     parser.add_argument("--teachers", type=pathlib.Path, help="an earlier run with --effort 2")
     parser.add_argument("--speed", action="store_true", help="measure the SavedModels, too")
     parser.add_argument("--lists", type=integers, default=[], help="with --speed: lengths of lists")

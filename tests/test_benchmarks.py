@@ -167,15 +167,16 @@ def test_efforts(data, tmp_path):
 @slow
 @once
 def test_students(data, tmp_path):
-    options = ("--shapes", "6+1-ssru", "--kinds", "taught,alone", "--to", "zh", "--test", "test")
+    shape = "student-ssru"
+    options = ("--shapes", shape, "--kinds", "taught,alone", "--to", "zh", "--test", "test")
     options += ("--backend", "torch", "--option", "--steps 3 --no-choose-search")
     options += ("--speed", "--lists", 50)
     rows = run("students", data, "--work", tmp_path, *options)
     assert rows == run("students", data, "--work", tmp_path, *options), "it finds all done"
     taught, alone, speed, with_lists = rows
-    assert taught[:3] == ["6+1-ssru", "taught", "1"] and alone[:3] == ["6+1-ssru", "alone", "1"]
+    assert taught[:3] == [shape, "taught", "1"] and alone[:3] == [shape, "alone", "1"]
     assert taught[3] == alone[3]
-    assert speed[:2] == ["6+1-ssru", ""] and with_lists[:3] == ["6+1-ssru", "50", "200"]
+    assert speed[:2] == [shape, ""] and with_lists[:3] == [shape, "50", "200"]
     assert all(float(cell) > 0 for cell in (*speed[7:], *with_lists[7:]))
 
 
