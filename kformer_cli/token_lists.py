@@ -1,5 +1,6 @@
 """The command `shortlist`."""
 
+import itertools
 import json
 import pathlib
 import sys
@@ -12,10 +13,10 @@ from kformer_options.model_folders import check_trained
 
 def shortlist(
     run: Run,
-    source: pathlib.Path = option(
-        "Source text, such as the training's.", required=True, metavar="FILE"
+    source: pathlib.Path | None = option(
+        "Source text. Default: the training's, with the run's validation set.", metavar="FILE"
     ),
-    target: pathlib.Path = option("Its translations.", required=True, metavar="FILE"),
+    target: pathlib.Path | None = option("Its translations.", metavar="FILE"),
     valid_source: pathlib.Path | None = option(
         "Source of a validation set, on which the length of the lists is chosen.", metavar="FILE"
     ),
@@ -41,17 +42,17 @@ def shortlist(
     other words than its references. Lines for a model of several languages begin with the tag of
     the target language. Remove shortlist.json to compute all tokens again.
 
-    Example: [bold]kformer shortlist runs/en-de --source train.en --target train.de --valid-source
-    val.en --valid-target val.de[/bold]
+    Example: [bold]kformer shortlist runs/en-de[/bold]
     """
-    check_sides([(source, "--source"), (target, "--target")])
-    validation = [(valid_source, "--valid-source"), (valid_target, "--valid-target")]
+    refuse(
+        (source is None) != (target is None), "A text has two sides: give --source and --target."
+    )
     refuse(
         (valid_source is None) != (valid_target is None),
         "A validation set has two sides: give --valid-source and --valid-target.",
     )
-    if valid_source is not None:
-        check_sides(validation)
+    check_sides([(source, "--source"), (target, "--target")])
+    check_sides([(valid_source, "--valid-source"), (valid_target, "--valid-target")])
     check_trained(run)
     with quiet_imports():
         from kformer.data.token_lists import FILE_NAME, TokenLists
@@ -59,14 +60,19 @@ def shortlist(
         from kformer.text.languages import some_languages
         from kformer.translating.translator import Translator
         from kformer.utils.lines import read_lines
-    sides = read_lines(source, "source"), read_lines(target, "target")
+    valid = None
+    if source is None:
+        sides, valid = _texts_of(pathlib.Path(run))
+    else:
+        sides = read_lines(source, "source"), read_lines(target, "target")
+    if valid_source is not None:
+        valid = read_lines(valid_source, "source"), read_lines(valid_target, "target")
     translator = Translator.load(run)
     translator.token_lists, tokenizer, trials = None, translator.tokenizer, []
     texts = with_translations(translator, *sides)
-    if valid_source is None:
+    if valid is None:
         lists = TokenLists.build(tokenizer, *texts, candidates or 200, frequent)
     else:
-        valid = read_lines(valid_source, "source"), read_lines(valid_target, "target")
         numbers = [size for size, _ in SIZES] if candidates is None else [candidates]
         sizes = [(number, frequent) for number in numbers]
         lists, trials = choose_lists(translator, *texts, valid, sizes)
@@ -99,3 +105,31 @@ def shortlist(
         "{file}: {tokens:,.0f} of {vocabulary:,} tokens for a sentence of this text, on "
         "average".format_map(report)
     )
+
+
+def _texts_of(run):
+    """The sides of a run's training text, and those of its validation set or `None`."""
+    from kformer.trainer import resume
+    from kformer.trainer.data import validation_lines
+    from kformer.utils.lines import read_lines
+
+    texts = resume.training_texts_of(run)
+    if not texts:
+        raise ValueError(
+            f"{run} has no text of a training any more: give a text by --source and --target."
+        )
+    directions = dict.fromkeys(text.direction for text in texts)
+    if len(directions) > 1:
+        raise ValueError(
+            f"{run} has texts of {', '.join(map('-'.join, directions))}: give a text by --source "
+            "and --target, in which each source line begins with the tag of its target language."
+        )
+    sides = [
+        list(itertools.chain.from_iterable(read_lines(path, side) for path in paths))
+        for side, paths in (
+            ("source", [text.source for text in texts]),
+            ("target", [text.target for text in texts]),
+        )
+    ]
+    sets = resume.validation_of(run)
+    return sides, validation_lines(sets[0]) if sets else None

@@ -97,6 +97,16 @@ def is_as_it_is(options, path=None):
     return is_plain_text and options.clean in (None, "none") and not _is_made(path)
 
 
+def has_lines(path, options):
+    """Returns whether nothing must be written before the lines of a training can be read.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        options: `TrainOptions`.
+    """
+    return is_as_it_is(options) or _is_made(path)
+
+
 def _is_made(path):
     """Whether a run directory has the lines of a training already."""
     return path is not None and path.joinpath(*_CLEANED, DESCRIPTION).exists()

@@ -9,7 +9,7 @@ import numpy as np
 
 from kformer.saving import run_directory
 from kformer.saving.run_directory import PATH_OPTIONS, PATHS_FILE, file_name, read_config
-from kformer.trainer.lines import validation_sets
+from kformer.trainer.lines import has_lines, lines_of, validation_sets
 from kformer.training.callbacks.history import number_in
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
@@ -85,13 +85,37 @@ def validation_of(path):
     Returns:
         List of `Text`, one for each direction; empty if it has none, or is no training.
     """
+    options, folder = _training_of(path)
+    return [] if options is None else validation_sets(options, folder)
+
+
+def training_texts_of(path):
+    """Returns the texts of the training in a run directory.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+
+    Returns:
+        List of `Text`; empty if it is no training, or cleaned lines were removed from the run.
+    """
+    options, folder = _training_of(path)
+    if options is None or not has_lines(folder, options):
+        return []
+    return lines_of(folder, options, None).texts
+
+
+def _training_of(path):
+    """The `TrainOptions` of the training in a run directory, and the folder with its data.
+
+    Both are `None` if it is no training.
+    """
     parts = path / PARTS
     has_parts = (parts / PLAN_FILE).exists()
     if not has_parts and "training" not in read_config(path):
-        return []
+        return None, None
     options = read_plan(parts) if has_parts else stored_config(path, True)["training"]
     options = {name: value for name, value in options.items() if name in TRAINING}
-    return validation_sets(TrainOptions(**options), parts if has_parts else path)
+    return TrainOptions(**options), parts if has_parts else path
 
 
 def remove_training(path):
