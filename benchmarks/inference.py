@@ -14,8 +14,10 @@ float32 and int8.
 
 A shape such as `base-6+1` is a student of a preset's width, with so many layers of encoder and
 decoder (`base-6+1-ssru`: with an SSRU), which generates from a list of 2,000 tokens; CTranslate2
-reads the list from `vmap.txt`. Its systems include `ctranslate2-standard-int8`, CTranslate2 in int8
-with the preset's own model and all tokens; the column "/ standard" compares with that.
+reads the list from `vmap.txt`. In `base-6+1-lists` each sentence has a list of its own, of the same
+2,000 tokens, so that it shows what these cost beside one for all. Their systems include
+`ctranslate2-standard-int8`, CTranslate2 in int8 with the preset's own model and all tokens; the
+column "/ standard" compares with that.
 
 With a run: its weights, the lines of a file, and sentences per second from strings to strings. Each
 system is given all lines at once and batches them as it likes: SavedModels by `--batches`
@@ -112,7 +114,7 @@ def sizes_of(shape):
     if student:
         encoder, decoder = map(int, student[0].split("+"))
         sizes = sizes | {"num_encoder_layers": encoder, "num_decoder_layers": decoder}
-        if student[1:] == ["ssru"]:
+        if "ssru" in student:
             sizes |= {"decoder_autoregression": "ssru"}
     return sizes
 
@@ -120,7 +122,7 @@ def sizes_of(shape):
 def systems_of(options, shape):
     """The systems that can run a shape's model."""
     able = OF_A_STUDENT if "-" in shape else [x for x in options.systems if "standard" not in x]
-    if shape.endswith("ssru"):  # CTranslate2 has none.
+    if "ssru" in shape:  # CTranslate2 has none.
         able = [name for name in able if name != "ctranslate2-int8"]
     return [name for name in options.systems if name in able]
 
@@ -150,10 +152,13 @@ def make(options, shape, folder):
         return kformer.Translator(model, tokenizer)
 
     limits = {"min_length": STEPS - 1, "max_length": STEPS - 1, "length_offset": STEPS}
-    if student:
+    options.systems, translator = systems_of(options, shape), translator_of(shape)
+    if "lists" in student:
+        rows = [list(range(200, STUDENTS_TOKENS))] * (tokenizer.vocabulary_size + 1)
+        translator.token_lists = kformer.data.TokenLists(range(200), rows)
+    elif student:
         limits["shortlist"] = list(range(STUDENTS_TOKENS))
-    options.systems = systems_of(options, shape)
-    export(options, translator_of(shape), folder, limits)
+    export(options, translator, folder, limits)
     if "ctranslate2-int8" in options.systems and student:
         file = folder / "ctranslate2-int8" / "shared_vocabulary.json"
         tokens = json.loads(file.read_text(encoding="utf-8"))[:STUDENTS_TOKENS]
