@@ -233,7 +233,7 @@ class TrainOptions:
         "Preset of the student, which is what the run has in the end: those that end in balanced "
         "or student translate faster than their teachers, of preset. The further options of the "
         "model are the student's then.",
-        settled="tiny_balanced for teachers of tiny without such options, for others theirs",
+        settled="that of the teachers",
         choices=PRESETS,
         metavar="NAME",
     )

@@ -24,7 +24,7 @@ from kformer.translating.word_alignment import without_calibration
 from kformer_options.combinations import OF_THE_MODEL
 from kformer_options.model_folders import PARTS
 from kformer_options.text_files import count_lines
-from kformer_options.training import TRAINING, default_of
+from kformer_options.training import TRAINING
 from kformer_options.wording import counted
 
 # The last training: its share of the epochs of effort 1, its share of the student's learning rate,
@@ -32,9 +32,6 @@ from kformer_options.wording import counted
 LAST_EPOCHS, _LAST_RATE, _LAST_COOLDOWN = 8 / 28, 0.6, 0.5
 # A student sees more texts than its teachers did, so it needs less dropout.
 _LESS_DROPOUT, _LEAST_DROPOUT = 0.2, 0.1
-# Presets of students that were as good as those of the teachers' preset, and translate faster
-# (docs/results.md, "Depths of a student").
-_STUDENTS = {"tiny": "tiny_balanced"}
 _SPLITS = ("train", "valid")
 # The descriptions of the lines of a training, where it does not read two files as they are.
 _DESCRIPTION, _SWAPPED = "corpora.yaml", "swapped-corpora.yaml"
@@ -172,18 +169,13 @@ class PartMaker:
     def student(self, share):
         """Trains the student, which has a preset of its own or is as its teachers.
 
-        Without a preset or options of the model, a student of teachers that have a preset of
-        `_STUDENTS` has that.
-
         Args:
             share: float. The pairs that it sees, as a share of those that effort 1 sees.
         """
         options = self._shared() | self._student_options()
-        preset, model_options = self._options.student, self._options.model_options
-        if preset is None and not model_options:
-            preset = _STUDENTS.get(self._options.preset or default_of("preset"))
-        if preset is not None:
-            options |= {"preset": preset, "model_options": model_options}
+        if self._options.student is not None:
+            model_options = self._options.model_options
+            options |= {"preset": self._options.student, "model_options": model_options}
         if options["dropout"] is None:
             rate, _ = choose_dropout(options["preset"], self._lines.num_pairs)
             options["dropout"] = max(_LEAST_DROPOUT, round(rate - _LESS_DROPOUT, 2))
@@ -217,8 +209,8 @@ class PartMaker:
     def choose(self, count):
         """Takes the part that translates the validation set best, for the run directory.
 
-        Candidates are the last trainings and their mean, the student and, if no preset was given
-        for that, the first teacher, which is what effort 1 would be; with guided alignment the last
+        Candidates are the last trainings and their mean, the student and, if that has no preset of
+        its own, the first teacher, which is what effort 1 would be; with guided alignment the last
         trainings alone. Without a validation set the mean is taken, or the last training if there
         is one alone.
 

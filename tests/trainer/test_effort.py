@@ -341,27 +341,6 @@ def test_a_student_may_have_a_preset_and_options_of_its_own(trainings, tmp_path)
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "options, preset",
-    [
-        ({}, "tiny_balanced"),
-        ({"preset": "tiny"}, "tiny_balanced"),
-        ({"preset": "base"}, "base"),
-        ({"model_options": {"gated": True}}, "tiny"),
-    ],
-)
-def test_a_student_of_tiny_teachers_is_made_for_speed(trainings, options, preset):
-    _, said = trainings.train(2, **options)
-    teacher, _, student, last = trainings.options.values()
-    assert teacher.get("preset", "tiny") == options.get("preset", "tiny")
-    assert student.get("preset", "tiny") == preset
-    assert student.get("model_options") == options.get("model_options")
-    assert "preset" not in last
-    # Nobody asked for speed: a teacher that is better remains a candidate.
-    assert any("student 10.00, forward-1 9.00; the run" in sentence for sentence in said)
-
-
-@pytest.mark.any_backend
 def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings, tmp_path):
     trainings.train(2)
     run, small = tmp_path / "run", tmp_path / "small"
