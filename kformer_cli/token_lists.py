@@ -116,7 +116,7 @@ def _texts_of(run):
     texts = resume.training_texts_of(run)
     if not texts:
         raise ValueError(
-            f"{run} has no text of a training any more: give a text by --source and --target."
+            f"{run} has no training text of its own: give a text by --source and --target."
         )
     directions = dict.fromkeys(text.direction for text in texts)
     if len(directions) > 1:

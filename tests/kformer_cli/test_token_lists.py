@@ -89,7 +89,7 @@ def test_lists_of_a_description_of_corpora(files, capsys):
     assert shortlist(capsys, *given) == default
     shutil.rmtree("run/data")
     assert main(["shortlist", "run"]) == 1
-    assert "run has no text of a training any more: give a text by --source" in (
+    assert "run has no training text of its own: give a text by --source" in (
         capsys.readouterr().err
     )
     describe(both_directions=True)
