@@ -5,13 +5,13 @@
         [--lists 50,200] [--from en] [--to de] [--test test2016] [--tokenize none] [--threads N]
         [--backend NAME] [--option "--steps 300"]
 
-DATA is as for `efforts.py`. The shapes are presets of one size (`--preset`), all with about as many
-parameters: `standard` is that preset itself, `balanced` has two layers in the decoder, `student`
-one. A shape taught is `kformer train --effort 2` with that shape for the student, alone it is one
-training. The first taught run trains the teachers, of the standard preset, and all others take
-them; `--teachers` takes those of an earlier run. A run is resumed if it was interrupted, and one
-that is done is not trained again, so further shapes, kinds and seeds may be added, to a DIR for
-each size. `--option` is for all trainings, such as a short try.
+DATA is as for `efforts.py`. The shapes are presets of one size (`--preset`): `standard` is that
+preset itself, `balanced` has two layers in the decoder, `student` one; of `tiny` and `small` all
+have about as many parameters. A shape taught is `kformer train --effort 2` with that shape for the
+student, alone it is one training. The first taught run trains the teachers, of the standard preset,
+and all others take them; `--teachers` takes those of an earlier run. A run is resumed if it was
+interrupted, and one that is done is not trained again, so further shapes, kinds and seeds may be
+added, to a DIR for each size. `--option` is for all trainings, such as a short try.
 
 The test set is opened last, as in `efforts.py`. Minutes are those of the steps of what was trained
 for the row (the student and its last training; the teachers' come once). `--speed` measures the

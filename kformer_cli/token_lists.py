@@ -1,6 +1,5 @@
 """The command `shortlist`."""
 
-import itertools
 import json
 import pathlib
 import sys
@@ -125,11 +124,8 @@ def _texts_of(run):
             "and --target, in which each source line begins with the tag of its target language."
         )
     sides = [
-        list(itertools.chain.from_iterable(read_lines(path, side) for path in paths))
-        for side, paths in (
-            ("source", [text.source for text in texts]),
-            ("target", [text.target for text in texts]),
-        )
+        [line for text in texts for line in read_lines(getattr(text, side), side)]
+        for side in ("source", "target")
     ]
     sets = resume.validation_of(run)
     return sides, validation_lines(sets[0]) if sets else None
