@@ -38,9 +38,10 @@ def speed(
 ):
     """Measure how many sentences a second each engine translates here, and say which to use.
 
-    The engines run one after the other: SavedModels in float32, bfloat16 and int8, the run itself
-    by PyTorch, CTranslate2 and ONNX Runtime. One that is not installed, or does not take the model,
-    has a remark. Nothing else should run on the machine meanwhile.
+    The engines run one after the other: SavedModels in float32, bfloat16 and int8, and with the
+    signature for single texts, the run itself by PyTorch, CTranslate2 and ONNX Runtime. One that is
+    not installed, or does not take the model, has a remark. Nothing else should run on the machine
+    meanwhile.
 
     Example: [bold]kformer speed runs/en-de --source test.en --reference test.de --threads 1[/bold]
     """

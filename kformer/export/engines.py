@@ -1,5 +1,6 @@
 """The engines that translate with the model of a run: what each needs, and how it is opened."""
 
+import functools
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -33,14 +34,16 @@ class Engine(NamedTuple):
     command: str
 
 
-def open_saved_model(translator, folder, beam_size, dtype):
-    """Exports a SavedModel, and returns its function from texts to translations."""
+def open_saved_model(translator, folder, beam_size, dtype, single=False):
+    """Exports a SavedModel, and returns its function from texts to translations: with `single`, a
+    text alone by the signature of this name.
+    """
     from kformer.export.saved_model import SavedModelTranslator
 
     path = pathlib.Path(folder) / str(beam_size)
-    options = {"dtype": dtype, "n_best": 1, "signatures": ["serving_default"]}
+    options = {"dtype": dtype, "n_best": 1, "signatures": ["serving_default"], "single": single}
     translator.export(path, beam_size=beam_size, **options)
-    saved = SavedModelTranslator(path)
+    saved = SavedModelTranslator(path, warm_up=int(single))
     return lambda texts: saved(texts, batch_size=len(texts))
 
 
@@ -92,12 +95,18 @@ def open_onnx(translator, folder, beam_size, dtype):
 
 def _engines():
     """The engines by name."""
-    tensorflow, export = ("tensorflow", "tensorflow_text"), "kformer export {run} --output"
+    tensorflow = "tensorflow", ("tensorflow", "tensorflow_text"), "tensorflow"
+    export = "kformer export {run} --output"
     kinds = {
         "saved_model": (
             ("float32", "bfloat16", "int8"),
-            *(open_saved_model, "tensorflow", tensorflow, "tensorflow"),
+            *(open_saved_model, *tensorflow),
             f"{export} saved_models/NAME",
+        ),
+        "saved_model-single": (
+            ("float32",),
+            *(functools.partial(open_saved_model, single=True), *tensorflow),
+            f"{export} saved_models/NAME --single",
         ),
         "torch": (
             ("float32", "int8"),

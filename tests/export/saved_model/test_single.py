@@ -8,6 +8,7 @@ import pytest
 import kformer
 from kformer.data import TokenLists
 from kformer.export import SavedModelTranslator
+from kformer.export.engines import ENGINES
 from tests.export.saved_model.test_export import FROZEN_RUN
 
 pytestmark = pytest.mark.skipif(
@@ -120,6 +121,19 @@ def test_warming_up(translator, greedy, tmp_path):
         for folder in (plain, greedy)
     ]
     assert sizes[1] < 1.01 * sizes[0], "no weight is stored twice"
+
+
+def test_the_engine_with_it_takes_it_for_one_text(translator, tmp_path, monkeypatch):
+    translate = ENGINES["saved_model-single"].open(translator, tmp_path, 1, "float32")
+    asked, run = [], SavedModelTranslator._run
+    monkeypatch.setattr(
+        SavedModelTranslator,
+        "_run",
+        lambda self, name, *rest: asked.append(name) or run(self, name, *rest),
+    )
+    for texts in (["noon"], ["noon", "half past four"]):
+        assert translate(texts) == translator(texts, beam_size=1)
+    assert asked == ["single", "serving_default"]
 
 
 def test_models_that_cannot_have_it(translator, tmp_path):
