@@ -13,7 +13,7 @@ from kformer_options.text_files import check_readable
 from kformer_options.wording import counted
 
 DOCUMENTS = chosen("document", "format", "language_pair", "glossary", "split", "strict")
-_PAIR = re.compile(r"[A-Za-z]{2,3}(_\w+)?-[A-Za-z]{2,3}(_\w+)?")
+_PAIR = re.compile(r"[A-Za-z]{2,3}([_@][\w@]+)?-[A-Za-z]{2,3}([_@][\w@]+)?")
 _MOST_PROBLEMS = 20
 _NOT_WITH = ("terms", "forbidden_terms", "prefix", "alternatives", "workers", "sample")
 

@@ -234,6 +234,6 @@ def languages_of_name(name):
     Args:
         name: str. Such as "en-de" or "pt_BR-en".
     """
-    code = r"([a-z]{2,3}(?:_[A-Za-z0-9]{2,8})*)"
+    code = r"([a-z]{2,3}(?:[_@][A-Za-z0-9]{2,8})*)"
     match = re.fullmatch(f"{code}-{code}", name)
     return match and match.groups()

@@ -115,6 +115,10 @@ def test_a_document_into_one_of_several_languages(translate, options, capfd):
             ["--split", "--language-pair", "en-de", "--source-language", "fr"],
             "--language-pair en-de and --source-language fr name two source languages",
         ),
+        (
+            ["--split", "--language-pair", "sr@latin-en", "--source-language", "fr"],
+            "--language-pair sr@latin-en and --source-language fr name two source languages",
+        ),
     ],
 )
 def test_what_is_refused(translate, options, message):

@@ -256,6 +256,7 @@ def test_a_translation_memory_has_the_languages_of_its_name(tmp_path):
     name, glossary = named_glossary(f"words:en-de={path}")
     ((*_, entry),) = glossary.find("a house")
     assert (name, entry.target) == ("words:en-de", ("Haus",))
+    ServerSettings([str(FROZEN)], glossaries=[f"words:sr@latin-de={path}"])  # Is not refused.
 
 
 def test_a_configuration_chooses_the_engine_and_its_backend(tmp_path, monkeypatch):
