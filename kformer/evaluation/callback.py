@@ -99,8 +99,7 @@ class TranslationQuality(StepCounter):
 
     def on_epoch_end(self, epoch, logs=None):
         latest = self.results[-1][0] if self.results else 0
-        last = self.last_epoch or (self.params or {}).get("epochs")
-        is_due = self.epochs is not None and (epoch + 1 == last or (epoch + 1) % self.epochs == 0)
+        is_due = self.epochs is not None and self.is_due(epoch, self.epochs)
         if is_due and latest != self.step:
             self.measure()
         # With `epochs`, a measurement within an epoch is not the epoch's value.

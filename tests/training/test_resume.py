@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import keras
 import pytest
 
 from kformer import saving, training
@@ -113,6 +114,18 @@ def test_the_end_of_a_training_is_validated(tmp_path):
         assert seen == validated
         state = saving.TrainingState(counter.step, *counter.next_batch())
     assert last_epochs == [2, 2, 5, 5, 5, 5, 6]
+
+
+@pytest.mark.any_backend(quickest="torch")
+def test_the_end_of_a_training_is_validated_in_each_direction(monkeypatch):
+    model, measured = compiled_toy(), []
+    monkeypatch.setattr(model, "evaluate", lambda data, **settings: {"nll": data})
+    both = training.DirectionValidation({"en-de": 1.0, "de-en": 2.0}, every=3)
+    seen = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: measured.append(logs.get("val_nll"))
+    )
+    training.fit_from(model, ToyData(), steps=24, callbacks=[both, seen], verbose=0)
+    assert measured == [None, None, 1.5, 1.5]
 
 
 def test_a_transformer_resumes_bit_for_bit(tmp_path, tiny_transformer):

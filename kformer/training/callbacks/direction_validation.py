@@ -1,14 +1,13 @@
 """A callback that validates a model of several directions."""
 
-import keras
-
 from kformer.training.averages import averaged_weights
 from kformer.training.callbacks.general_validation import StepByStep
+from kformer.training.callbacks.step_counter import StepCounter
 from kformer.utils.checks import check_whole
 from kformer.utils.dataset_views import evaluated
 
 
-class DirectionValidation(keras.callbacks.Callback):
+class DirectionValidation(StepCounter):
     """Measures a model on the validation set of each of its directions.
 
     It takes the place of `validation_data` of `fit`. The logs of an epoch get each metric as its
@@ -19,7 +18,8 @@ class DirectionValidation(keras.callbacks.Callback):
     Args:
         datasets: dict of str to `kformer.data.ParallelDataset`. The validation sets by the names of
             their directions, such as "en-de".
-        every: int, default 1. The epochs from one validation to the next.
+        every: int, default 1. The epochs from one validation to the next. The last epoch of a
+            training is validated, too.
 
     Raises:
         ValueError: there is no set, or `every` is below 1.
@@ -51,7 +51,7 @@ class DirectionValidation(keras.callbacks.Callback):
         self.datasets, self.every = dict(datasets), check_whole("every", every)
 
     def on_epoch_end(self, epoch, logs=None):
-        if (epoch + 1) % self.every:
+        if not self.is_due(epoch, self.every):
             return
         model = self.model  # On JAX, reading it writes the trained weights into the variables.
         # Keras does not hand the callbacks of `fit` on.

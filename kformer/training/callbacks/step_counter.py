@@ -48,6 +48,13 @@ class StepCounter(keras.callbacks.Callback):
         self.step = self._steps_before + done
         self.step_in_epoch = self._skipped + done
 
+    def is_due(self, epoch, every):
+        """Whether what is done after each `every`-th epoch, and after the last, is due after this
+        one.
+        """
+        last = self.last_epoch or (self.params or {}).get("epochs")
+        return (epoch + 1) % every == 0 or epoch + 1 == last
+
     def is_last_batch(self):
         """Whether this call of `fit` ends the epoch, or its part of one, after the latest batch."""
         steps = (self.params or {}).get("steps")
