@@ -31,6 +31,7 @@ from kformer.trainer.lines import lines_of, validation_sets
 from kformer.trainer.resume import (
     empty,
     inherited,
+    last_step,
     resume_options,
     stored_config,
     write_config,
@@ -131,7 +132,7 @@ def _prepared(path, options, validation, entries, num_pairs, is_new, reports, ho
     if is_new and not options.start_from and (warning := warn_of_few_pairs(num_pairs)):
         reports.setting(warning)
     model = state = start = tokenizer = None
-    checkpoint = None if is_new else hosts.each(lambda: _checkpoint(path))
+    checkpoint = None if is_new else hosts.each(lambda: _checkpoint(path, options))
     if checkpoint:
         model, state = load_checkpoint(checkpoint)
         if hosts.is_first:  # In case the last save was killed.
@@ -196,13 +197,15 @@ def _prepared(path, options, validation, entries, num_pairs, is_new, reports, ho
     return Prepared(options, model, *sets, state, total_steps, entries)
 
 
-def _checkpoint(path):
-    """The checkpoint to resume from, or `None`."""
+def _checkpoint(path, options):
+    """The checkpoint to resume from, or `None` if the training has come to none yet."""
     checkpoint, folder = latest_checkpoint(path), path / "checkpoints"
-    if checkpoint is None and any(folder.glob("step-*")):
+    first = options.checkpoint_every or default_of("checkpoint_every")
+    had_one = any(folder.glob("step-*")) or REASON in read_config(path)
+    if checkpoint is None and (had_one or last_step(path) > first):
         raise ValueError(
-            f"No checkpoint in {folder} is whole: restore one, or remove that folder to train from "
-            "the beginning."
+            f"No checkpoint in {folder} is whole, so the training cannot go on: restore one, use "
+            f"the model as it is, or train from the beginning ({named('overwrite')})."
         )
     return checkpoint
 

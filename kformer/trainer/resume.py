@@ -10,7 +10,7 @@ import numpy as np
 from kformer.saving import run_directory
 from kformer.saving.run_directory import PATH_OPTIONS, PATHS_FILE, file_name, read_config
 from kformer.trainer.lines import has_lines, lines_of, validation_sets
-from kformer.training.callbacks.history import number_in
+from kformer.training.callbacks.history import number_in, read_rows
 from kformer.training.new_model import preset_config
 from kformer.training.options import TrainOptions
 from kformer.translating.translator import DIRECTIONS, SEARCH_BY_LANGUAGE
@@ -289,6 +289,12 @@ def _with_positions(model_options, options):
     if options.get("made_for") == "transformers":
         positions = "sinusoidal"
     return {"position_encoding": positions, **(model_options or {})}
+
+
+def last_step(path):
+    """Returns the last step in the history of a run directory, 0 without one."""
+    _, rows = read_rows(path / "history.csv")
+    return int(rows[-1]["step"]) if rows else 0
 
 
 def past_validations(path, measure, state):

@@ -533,7 +533,10 @@ def test_a_damaged_run_is_not_resumed_in_silence(tmp_path):
     for path in (run / "checkpoints").iterdir():
         (path / "state.json").write_text("{")
     with pytest.warns(UserWarning, match="is passed over"):
-        refused("No checkpoint in .* is whole: restore one, or remove that folder")
+        refused("No checkpoint in .* is whole, so the training cannot go on: restore one")
+    # Without checkpoints, as after the training's end, a new beginning would replace the model.
+    shutil.rmtree(run / "checkpoints")
+    refused("No checkpoint in .* is whole, so the training cannot go on")
     assert losses_of(run) == losses
 
 

@@ -86,7 +86,7 @@ class StepHistory(StepCounter):
         if self._columns is not None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        columns, rows = _read_rows(self.path)
+        columns, rows = read_rows(self.path)
         rows = [row for row in rows if int(row["step"]) <= self.step]
         last_step = int(rows[-1]["step"]) if rows else 0
         if last_step != self.step:
@@ -131,7 +131,7 @@ class StepHistory(StepCounter):
         elif values:
             # The row is already written: Keras did not know the length of the epoch, and a
             # checkpoint was due at its last step.
-            rows = _read_rows(self.path)[1]
+            rows = read_rows(self.path)[1]
             rows[-1].update(values)
             self._rewrite(rows)
         self.write()
@@ -159,7 +159,7 @@ class StepHistory(StepCounter):
         columns = [*dict.fromkeys([*self._columns, *self._FIRST_COLUMNS, *names])]
         if columns != self._columns:
             self.write()
-            rows = _read_rows(self.path)[1]
+            rows = read_rows(self.path)[1]
             self._columns = columns
             self._rewrite(rows)
 
@@ -197,7 +197,7 @@ def _shortest(value):
     return str(np.float32(value))
 
 
-def _read_rows(path):
+def read_rows(path):
     """The columns and rows of a history, without an incomplete last line."""
     if not path.exists():
         return [], []
