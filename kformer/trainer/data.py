@@ -339,7 +339,7 @@ class TextOfTraining:
         self._hosts.first(align)
         words = read_pharaoh(path, *sides)
         alignments = TokenAlignments(self.corpus.stored, self._tokenizer, *sides, words)
-        share = alignments.num_aligned / self.corpus.num_target_tokens
+        share = alignments.num_aligned / self.corpus.stored.num_target_tokens
         self._reports.setting(f"alignment: {share:.0%} of the target tokens have a source token")
         return alignments
 

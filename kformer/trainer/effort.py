@@ -143,6 +143,8 @@ def train_effort(path, options, resume, reports, jobs=1):
                 validation = validation_sets(options, folder)
                 write_descriptions(folder, lines.texts, validation)
             measured = _measured_speed(folder, options, jobs, reports.outcome)
+            if not is_new:  # A resumption may change some, and the next one goes on with them.
+                write_plan(folder, options)
         except Exception:
             if is_new:  # So that the same command works once the error is corrected.
                 shutil.rmtree(folder, ignore_errors=True)
@@ -166,7 +168,7 @@ def _settled(path, options, resume, is_new):
                     f"{name} out, or begin a new training in another folder."
                 )
     options = resume_options(stored, options, path)
-    check_options(options)
+    check_options(options, has_validation=bool(validation_sets(options, path / PARTS)))
     return options
 
 

@@ -38,8 +38,21 @@ def stored_config(path, resume):
 
     Raises:
         ValueError: the folder has other files in it, or a link that leads out of it, or a training
-            while `resume` is false.
+            while `resume` is false; or the training cannot go on.
     """
+    config = _config_of_training(path)
+    if config is not None and not resume:
+        raise training_exists(path)
+    if config is not None and "part" in config and not (path / PARTS / PLAN_FILE).exists():
+        raise ValueError(
+            f"The training in {path} has no folder {PARTS} any more, so it cannot go on: use its "
+            "model as it is, or train in another folder."
+        )
+    return config
+
+
+def _config_of_training(path):
+    """The config of the training in a run directory, with the paths; `None` if there is nothing."""
     if (path / "config.json").exists():
         config = read_config(path)
         for entry in path.iterdir():
@@ -54,13 +67,6 @@ def stored_config(path, resume):
             raise ValueError(
                 f"{path} holds a model that was not trained there by this command: choose another "
                 f"folder, with {named('start_from')}={path}."
-            )
-        if not resume:
-            raise training_exists(path)
-        if "part" in config and not (path / PARTS / PLAN_FILE).exists():
-            raise ValueError(
-                f"The training in {path} has no folder {PARTS} any more, so it cannot go on: use "
-                "its model as it is, or train in another folder."
             )
         file, paths = files.inside(path, PATHS_FILE), {}
         if file.exists():  # A copy of a run has none.
@@ -113,7 +119,7 @@ def _training_of(path):
     has_parts = (parts / PLAN_FILE).exists()
     if not has_parts and "training" not in read_config(path):
         return None, None
-    options = read_plan(parts) if has_parts else stored_config(path, True)["training"]
+    options = read_plan(parts) if has_parts else _config_of_training(path)["training"]
     options = {name: value for name, value in options.items() if name in TRAINING}
     return TrainOptions(**options), parts if has_parts else path
 
@@ -130,13 +136,14 @@ def remove_training(path):
     """
     with files.locked(path):
         if not (path / PARTS / PLAN_FILE).exists():
-            stored_config(path, resume=True)
+            _config_of_training(path)
         empty(path)
 
 
 def empty(path):
     """Removes what is in a run directory but its lock; the folder may be a link, and stays."""
-    for entry in path.iterdir():
+    # While there is a config, it can be told what the rest is, so that a killed removal goes on.
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "config.json"):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         elif entry.name != files.LOCK_FILE:

@@ -6,6 +6,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
+from kformer.data import Corpora
 from kformer.trainer.data import count_pairs
 from kformer.trainer.effort import train_effort
 from kformer.trainer.lines import validation_sets
@@ -141,14 +142,20 @@ def train_run(
 
 def _check_inputs(path, options):
     """Refuses what a training reads in a folder that it is to empty first."""
-    for name, value in options.items():
-        if name != "log_dir" and TRAINING[name].type in (os.PathLike, list):
-            for each in filter(is_path, value if isinstance(value, list | tuple) else [value]):
-                if pathlib.Path(each).resolve().is_relative_to(path.resolve()):
-                    raise ValueError(
-                        f"{named('overwrite')} would remove {each}, which {named(name)} reads: "
-                        "give another folder for the new training."
-                    )
+    paths = [
+        (name, each)
+        for name, value in options.items()
+        if name != "log_dir" and TRAINING[name].type in (os.PathLike, list)
+        for each in filter(is_path, value if isinstance(value, list | tuple) else [value])
+    ]
+    if "corpora" in options:
+        paths += [("corpora", each) for each in Corpora.load(options["corpora"]).files]
+    for name, each in paths:
+        if pathlib.Path(each).resolve().is_relative_to(path.resolve()):
+            raise ValueError(
+                f"{named('overwrite')} would remove {each}, which {named(name)} reads: give "
+                "another folder for the new training."
+            )
 
 
 def _place(hosts, host_index, devices, model_parallel, jobs, is_effort):

@@ -6,7 +6,9 @@ import shutil
 
 from kformer.saving.run_directory import copy_run, read_config, without_paths
 from kformer.text import Tokenizer
+from kformer.trainer.lines import is_as_it_is
 from kformer.trainer.resume import read_plan
+from kformer.training.options import TrainOptions
 from kformer.utils import files
 from kformer_options.model_folders import check_teachers
 
@@ -49,7 +51,12 @@ def take_teachers(run, folder, options):
 def _is_swapped(run, parts, options):
     """Whether the new training translates in the other direction."""
     plan = read_plan(parts)
-    texts = [plan["train_source"], plan["train_target"]]
+    texts = [plan.get("train_source"), plan.get("train_target")]
+    if not is_as_it_is(TrainOptions(**plan)):
+        raise ValueError(
+            f"The teachers of {run} did not learn from two files as they are, so they cannot be "
+            "taken: train new ones."
+        )
     for path in texts:
         if not pathlib.Path(path).exists():
             raise FileNotFoundError(

@@ -1,5 +1,6 @@
 """`train_run` with an effort of 2 or 3: teachers, a student, last trainings."""
 
+import os
 import pathlib
 import shutil
 
@@ -13,7 +14,7 @@ from kformer.text import Tokenizer
 from kformer.trainer import TrainResult, effort, effort_parts, jobs, speed, taught_text, train_run
 from kformer.trainer.effort import Parts, train_effort
 from kformer.trainer.effort_parts import PartMaker
-from kformer.trainer.resume import write_plan
+from kformer.trainer.resume import remove_training, validation_of, write_plan
 from kformer.trainer.training import Reports
 from kformer.training.options import TrainOptions
 from kformer.translating.translation import Hypothesis, Translation
@@ -357,6 +358,10 @@ def test_a_training_without_teachers_or_of_other_text_has_none_to_take(trainings
     (tmp_path / "train.source").unlink()
     with pytest.raises(FileNotFoundError, match="train.source.* not there"):
         trainings.train(2, "student", teachers_from=str(run), train_source=str(other))
+    for options in (TrainOptions(corpora="c.yaml"), TrainOptions(["a", "b"], ["c", "d"])):
+        write_plan(run / "parts", options)
+        with pytest.raises(ValueError, match="did not learn from two files as they are, so they"):
+            trainings.train(2, "student", teachers_from=str(run), train_source=str(other))
 
 
 @pytest.mark.any_backend
@@ -422,6 +427,9 @@ def test_a_result_without_its_parts_is_not_trained_over(tmp_path):
         with pytest.raises(ValueError, match="has no folder parts any more"):
             train_run(run, resume=True, **training, **given)
     assert (run / "model.keras").read_bytes() == model
+    assert validation_of(run) == []
+    remove_training(run)
+    assert os.listdir(run) == []
 
 
 @pytest.mark.any_backend
@@ -510,6 +518,22 @@ def test_a_training_of_parts_keeps_its_options(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="as long as it began with: leave epochs out"):
         train_run(tmp_path / "run", epochs=7, resume=True)
     assert train_run(tmp_path / "run", keep=3, resume=True).keep == 3
+    (tmp_path / "moved").mkdir()
+    moved = {name: shutil.move(path, tmp_path / "moved") for name, path in texts.items()}
+    for given in (moved, {}):
+        options = train_run(tmp_path / "run", resume=True, **given)
+        assert (options.keep, options.train_source) == (3, moved["train_source"])
+
+
+@pytest.mark.any_backend
+def test_a_description_without_a_validation_set_is_told_before_the_work(tmp_path):
+    texts = write_pairs(tmp_path)
+    corpus = "source: {train_source}, target: {train_target}, languages: en-zh"
+    path = tmp_path / "corpora.yaml"
+    path.write_text(f"corpora: {{all: {{{corpus.format(**texts)}}}}}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="select needs a validation set"):
+        train(tmp_path / "run", {"corpora": path}, effort=2, select="bleu")
+    assert not (tmp_path / "run" / "parts").exists()
 
 
 @pytest.mark.any_backend

@@ -1,6 +1,7 @@
 """A training that goes on: its options."""
 
 import dataclasses
+import json
 import os
 import pathlib
 
@@ -199,6 +200,12 @@ def test_a_training_is_replaced_once_the_new_one_is_known_to_be_usable(tmp_path,
             ValueError, match=f"overwrite would remove .*, which {[*read][0]} reads"
         ):
             train_run(run, overwrite=True, **pair, **read)
+    (run / "lines").write_text("noon\n", encoding="utf-8")
+    description, entry = tmp_path / "corpora.yaml", {"source": "text", "target": "run/lines"}
+    description.write_text(json.dumps({"corpora": {"all": {**entry, "languages": "en-de"}}}))
+    with pytest.raises(ValueError, match="overwrite would remove .*lines, which corpora reads"):
+        train_run(run, overwrite=True, corpora=description)
+    (run / "lines").unlink()
     assert sorted(os.listdir(run)) == before and not seen
     train_run(run, overwrite=True, **pair)
     assert seen == [[]]

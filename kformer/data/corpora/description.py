@@ -207,6 +207,16 @@ class Corpora:
                 directions[corpus.languages[::-1]] = None
         return list(directions)
 
+    @property
+    def files(self):
+        """List of `pathlib.Path`. What the corpora and the validation sets are read from."""
+        sides = [
+            paths
+            for corpus in self.corpora.values()
+            for paths in (corpus.files, corpus.source, corpus.target)
+        ]
+        return [path for paths in (*sides, *self.validation.values()) for path in paths or ()]
+
     def of_lines(self, paths):
         """Returns a description of cleaned text, as the content of a YAML file beside it.
 
