@@ -59,14 +59,14 @@ def shortlist(
         from kformer.text.languages import some_languages
         from kformer.translating.translator import Translator
         from kformer.utils.lines import read_lines
-    valid = None
+    valid, translator = None, Translator.load(run)
     if source is None:
-        sides, valid = _texts_of(pathlib.Path(run))
+        text, sides, valid = _texts_of(pathlib.Path(run))
+        translator = text.of(translator)
     else:
         sides = read_lines(source, "source"), read_lines(target, "target")
     if valid_source is not None:
         valid = read_lines(valid_source, "source"), read_lines(valid_target, "target")
-    translator = Translator.load(run)
     translator.token_lists, tokenizer, trials = None, translator.tokenizer, []
     texts = with_translations(translator, *sides)
     if valid is None:
@@ -107,7 +107,9 @@ def shortlist(
 
 
 def _texts_of(run):
-    """The sides of a run's training text, and those of its validation set or `None`."""
+    """A `Text` of a run's training, the two sides of all, and those of its validation set or
+    `None`.
+    """
     from kformer.trainer import resume
     from kformer.trainer.data import validation_lines
     from kformer.utils.lines import read_lines
@@ -128,4 +130,4 @@ def _texts_of(run):
         for side in ("source", "target")
     ]
     sets = resume.validation_of(run)
-    return sides, validation_lines(sets[0]) if sets else None
+    return texts[0], sides, validation_lines(sets[0]) if sets else None

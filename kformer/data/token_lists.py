@@ -14,7 +14,7 @@ from kformer_options.text_files import check_same_length
 
 FILE_NAME = "shortlist.json"
 FORMAT_VERSION = 1
-# Of 256,000 source tokens with a hundred each.
+# Of 64,000 source tokens with 500 each.
 _MOST_BYTES = 256 << 20
 _REMEDY = "remove it, and make it again (kformer shortlist)"
 
@@ -108,7 +108,7 @@ class TokenLists:
         """
         value = {"format_version": FORMAT_VERSION, "pieces": _checksum(tokenizer)}
         value |= {"always": self.always, "lists": self.lists}
-        files.write_json(path, with_checksum(value))
+        files.write_json(path, with_checksum(value), indent=None)
 
     @classmethod
     def load(cls, path, tokenizer):

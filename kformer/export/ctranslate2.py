@@ -124,7 +124,8 @@ def export_ctranslate2(translator, path, *, dtype="float32"):
         write_sentencepiece(tokenizer, folder)
         tokenizer.save(folder / "tokenizer")
         metadata = _metadata(translator, dtype, spec.config.add_source_eos)
-        if translator.token_lists is not None:
+        # A search over a shortlist has no lists: the forbidden tokens are the others.
+        if translator.token_lists is not None and not translator.options.shortlist:
             _write_lists(folder / _LISTS_FILE, translator)
             metadata["translate_batch"]["use_vmap"] = True
         write_json(folder / METADATA_FILE, metadata)

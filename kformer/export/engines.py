@@ -83,6 +83,11 @@ def open_onnx(translator, folder, beam_size, dtype):
 
     def translate(texts):
         rows, _ = source_rows(tokenizer, texts, model.max_length, search.max_text_bytes)
+        filled = [row for row in rows if row]
+        found = iter(search_rows(filled) if filled else [])
+        return [next(found) if row else "" for row in rows]
+
+    def search_rows(rows):
         inputs = {
             "source_ids": pad_rows(rows, model.pad_id).astype("int64"),
             "limits": search.limits(np.array([len(row) for row in rows])).astype("int64"),

@@ -297,12 +297,14 @@ def _lock_open_file(file):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def write_json(path, value):
-    """Writes a value as indented JSON, atomically.
+def write_json(path, value, indent=2):
+    """Writes a value as JSON, atomically.
 
     Args:
         path: path of the file.
         value: a value of JSON types.
+        indent: int or `None`, default 2. As of `json.dump`; `None` for one line, which is a third
+            as large where it is numbers.
 
     Raises:
         ValueError: JSON cannot hold the value. The old file is still there.
@@ -310,7 +312,7 @@ def write_json(path, value):
     with replacing(path) as aside, open(aside, "w", encoding="utf-8") as file:
         try:
             # Part by part: the whole text of a large vocabulary takes much memory.
-            json.dump(value, file, indent=2, ensure_ascii=False, allow_nan=False)
+            json.dump(value, file, indent=indent, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
             name = pathlib.Path(path).name
             raise ValueError(f"{name} takes JSON values alone: {error}.") from error

@@ -382,6 +382,10 @@ def test_the_lists_of_a_sentence(frozen, texts, tmp_path):
     engine = ctranslate2.Translator(str(export_ctranslate2(other, tmp_path / "first")))
     (result,) = engine.translate_batch(source, use_vmap=True, **arguments)
     assert set(result.hypotheses[0]) <= set(tokenizer.tokens([first, tokenizer.unknown_id]))
+    other.options = dataclasses.replace(other.options, shortlist=(*other.shortlist(["上午九点"]),))
+    path = export_ctranslate2(other, tmp_path / "shortlist")
+    metadata = json.loads((path / "kformer.json").read_text("utf-8"))
+    assert "use_vmap" not in metadata["translate_batch"] and not (path / "vmap.txt").exists()
 
 
 @pytest.mark.any_backend

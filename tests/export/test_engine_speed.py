@@ -41,9 +41,10 @@ def work(engine, tmp_path, **changes):
 def test_an_engine_translates_as_the_run_does(tmp_path, name, beams):
     for package in engines.ENGINES[name].packages:
         pytest.importorskip(package)
-    result = measure(work(name, tmp_path, beam_sizes=beams, batch_sizes=[1, 3]))
+    texts = [*TEXTS, ""]
+    result = measure(work(name, tmp_path, texts=texts, beam_sizes=beams, batch_sizes=[1, 3]))
     translate = Translator.load(RUN)
-    expected = [(beam, translate(TEXTS, beam_size=beam)) for beam in beams]
+    expected = [(beam, translate(texts, beam_size=beam)) for beam in beams]
     assert result["translations"] == expected and result["remark"] is None
     assert [cell[:2] for cell in result["speeds"]] == [
         (beam, size) for beam in beams for size in (1, 3)

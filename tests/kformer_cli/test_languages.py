@@ -5,6 +5,8 @@ import pathlib
 import pytest
 
 from kformer.evaluation import timing
+from kformer.trainer import resume
+from kformer.trainer.lines import Text
 from kformer_cli.main import main
 from tests.two_languages import CODES, TEXTS, new_translator
 
@@ -103,3 +105,12 @@ def test_lists_of_tokens_lack_a_language_without_lines(folder, capsys):
     pathlib.Path("tagged").write_text("".join(f">>fr<< {text}\n" for text in TEXTS[:-1]) + "ten\n")
     assert main(["shortlist", "run", "--source", "tagged", *texts]) == 0
     assert not capsys.readouterr().err
+
+
+def test_lists_of_the_own_text_of_a_run_are_of_its_language(folder, monkeypatch, capsys):
+    """Which is not the default of the model that the training began with."""
+    texts = [Text("s", "s", ("en", "fr"))]
+    monkeypatch.setattr(resume, "training_texts_of", lambda run: texts)
+    monkeypatch.setattr(resume, "validation_of", lambda run: texts)
+    assert main(["shortlist", "run", "--json"]) == 0
+    assert "warning: no line begins with >>de<<, and translations into" in capsys.readouterr().err

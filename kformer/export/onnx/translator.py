@@ -71,8 +71,11 @@ class Translator:
             )
         language, most = languages[target_language], search["max_length"]
         prefix_ids = self.vocabularies["target"].encode(prefix)
-        if self.text["unknown_id"] in prefix_ids:
-            raise ValueError(f"The vocabulary cannot write the prefix {prefix!r}.")
+        others = search["shortlist"] and {*prefix_ids} - {*search["shortlist"]}
+        if self.text["unknown_id"] in prefix_ids or others:
+            raise ValueError(
+                f"The vocabulary, or its shortlist, cannot write the prefix {prefix!r}."
+            )
         prefix_ids = [*language["prefix_ids"], *prefix_ids]
         if len(prefix_ids) > most:
             raise ValueError(

@@ -232,10 +232,7 @@ class SavedModelTranslator:
             name = "single" if self._is_warm and len(texts) == 1 else "serving_default"
         self._signature(name)  # Also for no text.
         rows |= self._language_rows(target_language, len(texts))
-        texts = [
-            text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-            for text in texts
-        ]
+        texts = list(map(_encoded, texts))
         results, done = [None] * len(texts), 0
         # Only the graph knows how many tokens a text has, so texts are sorted by bytes. An empty
         # text must have a result, too.
@@ -265,7 +262,11 @@ class SavedModelTranslator:
         """The input of a signature that has one besides the texts, as a dict: a list for each text
         of terms, or prefixes.
         """
-        rows = {name: list(row) for name, row in rows.items() if row is not None}
+        rows = {
+            name: list(row) if name == "terms" else list(map(_encoded, check_texts(row)))
+            for name, row in rows.items()
+            if row is not None
+        }
         for name, row in rows.items():
             check_same_length("the texts", count, name, len(row))
         if len(rows) > 1 or (rows and n_best > 1):
@@ -274,7 +275,7 @@ class SavedModelTranslator:
                 "them; ask for less, or translate with the run."
             )
         if "terms" in rows:
-            rows["terms"] = [[_only_form(term) for term in row] for row in rows["terms"]]
+            rows["terms"] = [[_encoded(_only_form(term)) for term in row] for row in rows["terms"]]
         return rows
 
     def _run(self, name, texts, n_best, inputs):
@@ -300,6 +301,11 @@ class SavedModelTranslator:
             has_all = [arrays[key][i] for key in ("has_terms", "has_prefix") if key in arrays]
             results.append((Translation(best, bool(truncated)), all(has_all)))
         return results
+
+
+def _encoded(text):
+    """The bytes of a text, which may have surrogates: the graph makes them valid."""
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
 
 
 def _only_form(term):

@@ -331,6 +331,17 @@ def test_a_prefix_begins_a_translation(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_prefix_is_within_the_shortlist(tmp_path):
+    translator = kformer.Translator.load(FROZEN_RUN)
+    few = translator.shortlist(["上午九点"])
+    translator.export(tmp_path / "out", format="onnx", shortlist=few)
+    exported = exported_translator.Translator(tmp_path / "out")
+    assert exported(["It"], prefixes=["上午"])[0]["translation"].startswith("上午")
+    with pytest.raises(ValueError, match="or its shortlist, cannot write the prefix '下午'"):
+        exported(["It"], prefixes=["下午"])
+
+
+@pytest.mark.any_backend
 def test_the_file_translates_line_by_line_in_any_locale(tmp_path):
     texts = ["4.04 am", "half\x85past\rone", "noon \ufffd"]
     translator = kformer.Translator.load(FROZEN_RUN)

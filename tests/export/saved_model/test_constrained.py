@@ -153,6 +153,12 @@ def test_a_saved_model_refuses_terms_that_it_cannot_write(translator, folder):
         translator.translate(["half past four", "noon"], terms=terms)
     with pytest.raises(ValueError, match="The prefix of text 1 cannot be written"):
         saved.translate(["noon"], prefixes=["九点 " * 400])
+    with pytest.raises(TypeError, match="Give a list of texts, not one text"):
+        saved.translate(["noon", "noon"], prefixes="九点")
+    half = ["\ud800"]  # Of a pair of surrogates.
+    assert (
+        saved.translate(["noon"], prefixes=half)[0].text == translator(["noon"], prefixes=half)[0]
+    )
     # A document is translated all the same, and has the term.
     glossary = kformer.documents.Glossary([("noon", "九点 " * 400)])
     assert "九点" in saved.document("noon", glossary=glossary)

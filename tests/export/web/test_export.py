@@ -55,6 +55,9 @@ REFUSALS = """
 const { Translator } = await import(process.argv[2] + "/translator.mjs");
 const languages = { "": { prefix_ids: [] }, de: { prefix_ids: [] } };
 const translator = new Translator({ languages, search: { beam_size: 4, max_length: 9 } }, {});
+const search = { beam_size: 4, max_length: 9, shortlist: [3] };
+const metadata = { languages, search, text: { unknown_id: 1 } };
+const limited = new Translator(metadata, { target: { encode: () => [5] } });
 const read = async (name) => { throw new Error(`no ${name}`); };
 const attempts = [
   () => translator.translate("text"),
@@ -62,6 +65,7 @@ const attempts = [
   () => translator.translate(["a"], { prefixes: [null] }),
   () => translator.translate(["a"], { hypotheses: 1.5 }),
   () => translator.translate(["a"], { targetLanguage: "constructor" }),
+  () => limited.translate(["a"], { prefixes: ["b"] }),
   () => Translator.load("no model", { runtime: {} }),
   () => Translator.load(new URL("file:///nothing/model/"), { runtime: {} }),
   () => Translator.load("model/", { runtime: {}, read }),
@@ -176,6 +180,7 @@ def test_what_the_library_refuses(tmp_path):
         "RangeError: hypotheses is 1.5, but must be a whole number from 1 to 4, the width of the "
         "beam.",
         'RangeError: The language "constructor" is unknown; there are de.',
+        'RangeError: The vocabulary, or its shortlist, cannot write the prefix "b".',
     ]
     for path, message in ((tmp_path / "no model", by_path), ("/nothing/model", by_address)):
         assert re.search(f"ENOENT: no such file or directory, open '{path}/[a-z]", message)

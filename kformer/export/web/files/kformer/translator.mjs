@@ -123,9 +123,10 @@ export class Translator {
   }
 
   #prefixIds(prefix, language) {
-    const most = this.metadata.search.max_length, ids = this.vocabularies.target.encode(prefix);
-    if (ids.includes(this.metadata.text.unknown_id)) {
-      throw new RangeError(`The vocabulary cannot write the prefix "${prefix}".`);
+    const { max_length: most, shortlist } = this.metadata.search, ids = this.vocabularies.target.encode(prefix);
+    const isOther = (id) => shortlist.length && !shortlist.includes(id);
+    if (ids.includes(this.metadata.text.unknown_id) || ids.some(isOther)) {
+      throw new RangeError(`The vocabulary, or its shortlist, cannot write the prefix "${prefix}".`);
     }
     const all = [...language.prefix_ids, ...ids];
     if (all.length > most) {
