@@ -398,7 +398,7 @@ def score(
     """Print the log-probability of given translations, one number per line.
 
     It is the sum over a translation's tokens and its end, in natural logarithms: the same number
-    that a search reports with --scores.
+    that a search reports with --scores, unless it computes the tokens of a list alone.
 
     Example: [bold]kformer score runs/en-de --source test.en --target test.de[/bold]
     """

@@ -83,6 +83,18 @@ class Decoder(abc.ABC):
             The step function for R = B K rows, and its state.
         """
 
+    def begin_changed(self, change, *arguments):
+        """As `begin`, with a change of the logits; an ensemble changes those of each model.
+
+        Args:
+            change: function of a step function and its first state, which returns others.
+            arguments: those of `begin`.
+
+        Returns:
+            As `begin`.
+        """
+        return change(*self.begin(*arguments))
+
     def prompt(self, source_ids):
         """Returns the tokens before each hypothesis, which a penalty on repetition counts.
 
@@ -171,7 +183,10 @@ class EnsembleDecoder(Decoder):
         self.reason = "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
     def begin(self, source_ids, width, steps, shortlist=None):
-        starts = [decoder.begin(source_ids, width, steps, shortlist) for decoder in self.decoders]
+        return self.begin_changed(lambda *start: start, source_ids, width, steps, shortlist)
+
+    def begin_changed(self, change, *arguments):
+        starts = [decoder.begin_changed(change, *arguments) for decoder in self.decoders]
         functions, states = zip(*starts, strict=True)
 
         def step(ids, states):

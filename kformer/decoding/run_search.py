@@ -1,6 +1,7 @@
 """A search with a decoder, in tensors: padded source ids in, hypotheses out."""
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -115,10 +116,13 @@ def search(
     constraints = columns.constraints
     if drop_finished is None:
         drop_finished = not backend.uses_static_shapes()
-    step, state = decoder.begin(source_ids, width, steps, columns.tokens)
+    arguments = source_ids, width, steps, columns.tokens
+    if lists is None:
+        step, state = decoder.begin(*arguments)
+    else:
+        limit = functools.partial(lists.limit, width=width)
+        step, state = decoder.begin_changed(limit, *arguments)
     step = columns.step(step)
-    if lists is not None:
-        step, state = lists.limit(step, state, width)
     prompt = columns.numbers(decoder.prompt(source_ids)) if constraints.repetition else None
     if rows is None and prefix is not None:
         step, state = with_prefix(step, state, ops.repeat(columns.numbers(prefix), width, axis=0))

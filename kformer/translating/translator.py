@@ -339,10 +339,10 @@ class Translator:
             List of `Score`, which are floats: the sum of the log-probabilities (natural logarithm)
             of each target's tokens and its end token, given the source. The token of a target
             language does not count. The sum equals the `score` of a search that found the same
-            tokens, unless the search changes probabilities: by `renormalize`, a shortlist, a
-            forced prefix, the `repetition_penalty` of a beam, or an end that is forced at no cost
-            (mode "huggingface"). The attribute `truncated` of a score is `True` where the source
-            was longer than the model's limit and was cut.
+            tokens, unless the search changes probabilities: by `renormalize`, a shortlist, the
+            lists of sentences (`token_lists`), a forced prefix, the `repetition_penalty` of a beam,
+            or an end that is forced at no cost (mode "huggingface"). The attribute `truncated` of a
+            score is `True` where the source was longer than the model's limit and was cut.
 
         Raises:
             ValueError: the sides differ in length, or a target is longer than the model's limit.

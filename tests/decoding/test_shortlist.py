@@ -224,6 +224,18 @@ def test_each_sentence_has_its_list(wide, options):
         assert_same(rows_of(found, slice(row, row + 1)), expected)
 
 
+def test_each_model_of_an_ensemble_has_the_list_of_a_sentence(wide):
+    """So that its share of the mean does not depend on the other sentences of a batch."""
+    model, source_ids, lists = wide
+    other = transformer(num_decoder_layers=2, target_vocabulary_size=SIZE)
+    models = kformer.models.Ensemble([model, other])
+    found = search_once(models, BEAM, source_ids, rows=RowConstraints(listed=lists))
+    for row in range(len(lists)):
+        listed = dataclasses.replace(BEAM, shortlist=[i for i in lists[row] if i >= 0])
+        expected = search_once(models, listed, source_ids[row : row + 1])
+        assert_same(rows_of(found, slice(row, row + 1)), expected)
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_list_of_all_tokens_changes_nothing(wide, options):
     model, source_ids, _ = wide
