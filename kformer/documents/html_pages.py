@@ -63,7 +63,8 @@ _WEB = {
     "koi8-ru": "koi8_u",
 }
 _LANGUAGE = frozenset(("lang", "xml:lang"))
-_REFERENCES = "kformer.references"
+# Writes references for what an encoding lacks.
+REFERENCES = "kformer.references"
 
 
 class HTML(Format):
@@ -77,7 +78,7 @@ class HTML(Format):
         return segments_of(text)
 
     def encoded(self, text, encoding):
-        return text.encode(encoding, _REFERENCES)
+        return text.encode(encoding, REFERENCES)
 
     def encoding(self, content):
         match = XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
@@ -130,7 +131,7 @@ def _reference(error):
     return codecs.lookup_error("surrogateescape" if is_byte else "xmlcharrefreplace")(error)
 
 
-codecs.register_error(_REFERENCES, _reference)
+codecs.register_error(REFERENCES, _reference)
 
 
 def segments_of(text, offset=0):

@@ -129,7 +129,7 @@ class Archive(Format):
                     levels[-1] += [f"{_BEFORE}{len(stored) - 1}{_AFTER}", raw]
                 else:
                     levels[-1].append(raw)
-                    if depth == 1:
+                    if depth == 1 and not is_end:
                         levels.append([])
             elif name in self.paragraphs and not depth:
                 if not is_end:

@@ -6,10 +6,12 @@ import json
 import re
 
 from kformer.documents.format import BOUNDARY, BREAK, INLINE, Edit, Kept, Mark, Segment, Tag
+from kformer.documents.html_pages import REFERENCES
 from kformer.documents.html_tokens import html_tokens, unescaped
 from kformer.documents.messages import Messages, branches, is_translatable
 from kformer.documents.sentences import language_tag
 from kformer.documents.words import split
+from kformer.documents.xml_pieces import xml_encoding
 from kformer.text.protected import PLACEHOLDERS
 
 _JSON = re.compile(r'"((?:[^"\\]|\\.)*+)"|[{}\[\]:,]', re.S)
@@ -34,7 +36,7 @@ class JSON(Messages):
         return json.dumps(text, ensure_ascii=False)[1:-1]
 
     def unescaped(self, raw):
-        return json.loads(f'"{raw}"', strict=False)
+        return _joined(json.loads(f'"{raw}"', strict=False))
 
     def language_edits(self, text, source, target):
         for start, end, _, path in _json_values(text):
@@ -57,7 +59,7 @@ def _json_values(text):
             is_object.append(sign == "{")
             is_key, key = sign == "{", ""
         elif sign in "}]":
-            path.pop()
+            key = path.pop()
             is_object.pop()
         elif sign == ",":
             is_key = is_object[-1]
@@ -67,7 +69,7 @@ def _json_values(text):
             key = json.loads(sign, strict=False)
         else:
             keys = [each for each in [*path, key if is_object and is_object[-1] else ""] if each]
-            yield *match.span(1), json.loads(sign, strict=False), keys
+            yield *match.span(1), _joined(json.loads(sign, strict=False)), keys
 
 
 _GOES_ON = r"\\(?:\r\n?|\n)[ \t\f]*"
@@ -235,6 +237,12 @@ class Android(Messages):
         super().__init__()
         self._placeholders = _PLACEHOLDERS if has_references else _PLACEHOLDERS_IN_CDATA
         self._has_references, self._has_quotes = has_references, has_quotes
+
+    def encoding(self, content):
+        return xml_encoding(content)
+
+    def encoded(self, text, encoding):
+        return text.encode(encoding, REFERENCES)
 
     def segments(self, text):
         arrays, begin = [], None

@@ -21,7 +21,7 @@ _LANGUAGE = re.compile(
     r"(?P<name>Language:[ \t]*)[^\r\n]*)"
 )
 _LINE = re.compile(r"[^\r\n]+")
-_BLANK = re.compile(r"(?:\r\n|\r|\n)[ \t]*(?:\r\n|\r|\n)")
+_BLANK = re.compile(r"(?:\r\n?+|\n)[ \t]*(?:\r\n?+|\n)")
 # The second kind is a time in a subtitle of WebVTT.
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:[\s.][^<>\r\n]*)?>|<[\d:.]+>|\{\\[^{}\r\n]*\}")
 _ENDS = '.!?…:"”»。！？♪'

@@ -159,8 +159,10 @@ def translated(text, format, abilities, *, source_language, target_language=None
     while window := list(itertools.islice(segments, _WINDOW)):
         options = (format, abilities, source_language, glossary, report)
         edits = yield from _Window(text, *options).run(window)
-        parts.append(edited(text, edits, end, window[-1].end))
-        end = window[-1].end
+        # A table's cell that could not be read stands where its row begins, before other cells.
+        stop = max(segment.end for segment in window)
+        parts.append(edited(text, edits, end, stop))
+        end = stop
     report.cut_at = [moved_back(position, marks) for position in report.cut_at]
     ends = [match.start() for match in re.finditer("\n", text)]
 

@@ -194,6 +194,20 @@ def test_the_language_of_subtitles():
         assert translated(text, "srt", **options) == found
 
 
+def test_subtitles_of_several_lines_end_at_a_blank_line_whatever_ends_their_lines():
+    text = "WEBVTT\n\n00:01.000 --> 00:02.000\na house,\nb c?\n \nNOTE d\n"
+    expected = text.replace("a house", "A HOUSE").replace("b c", "B C")
+    for end in ("\n", "\r\n"):
+        assert translated(text.replace("\n", end), "vtt") == expected.replace("\n", end)
+
+
+def test_a_last_cell_that_cannot_be_read_stays():
+    text = "| a | b |\n|---|---|\n| c | d\0e |\n"
+    assert translated(text, "markdown") == text.replace("a", "A").replace("b", "B").replace(
+        "c", "C"
+    )
+
+
 def test_where_text_was_cut_is_a_place_in_the_source():
     text = f"<html lang=en><p>b</p><p>{'b' * 10}</p>"
     fake = Fake(str.upper, 0)

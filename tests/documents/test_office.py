@@ -201,6 +201,9 @@ def test_open_document():
 
     assert translated("odt", body(str), str) == body(str)
     assert translated("odt", body(str)) == body(str.upper)
+    note = "<office:annotation><text:p>c</text:p></office:annotation>"
+    gone = f"<text:tracked-changes><text:p>gone{note}</text:p></text:tracked-changes>"
+    assert translated("odt", f"{gone}<text:p>a</text:p>") == f"{gone}<text:p>A</text:p>"
     found = translated("odt", body(str), scrambled)
     tags = [sorted(re.findall("<[^>]*>", text)) for text in (body(str), found)]
     assert tags[0] == tags[1]

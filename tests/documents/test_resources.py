@@ -38,6 +38,14 @@ def test_json():
         translated('{"a": b}', "json")
 
 
+def test_json_of_objects_in_an_array_and_half_a_character():
+    text = '[{"a": "b", "@type": "T"}, {"a": "c", "@type": "T"}, "d"]'
+    expected = text.replace('"b"', '"B"').replace('"c"', '"C"').replace('"d"', '"D"')
+    assert translated(text, "json").text == expected
+    found = translated(b'{"a": "b\\n\\ud83d\\nc"}', "json").text
+    assert json.loads(found) == {"a": "B\n\ufffd\nC"}
+
+
 @pytest.mark.parametrize("function", [str.upper, reverse, lambda text: f"l'{text}'"])
 def test_branches_of_icu(function):
     found = json.loads(translated(json.dumps({"a": ICU}), "json", function).text)["a"]
@@ -176,6 +184,13 @@ def test_the_formats_of_files():
     }
     names |= {"values/strings.xml": "android", "other.xml": "text"}
     assert {name: format_of(name) for name in names} == names
+
+
+def test_android_in_the_encoding_that_it_says():
+    declared = '<?xml version="1.0" encoding="iso-8859-1"?>'
+    text = declared + '<resources><string name="a">{}</string></resources>'
+    found = translated(text.format("é").encode("latin-1"), "android", lambda text: "→ä").text
+    assert found == text.format("&#8594;ä").encode("latin-1")
 
 
 def test_a_value_of_android_in_quotes():
