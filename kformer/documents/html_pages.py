@@ -63,8 +63,7 @@ _WEB = {
     "koi8-ru": "koi8_u",
 }
 _LANGUAGE = frozenset(("lang", "xml:lang"))
-# Writes references for what an encoding lacks.
-REFERENCES = "kformer.references"
+_REFERENCES = "kformer.references"
 
 
 class HTML(Format):
@@ -78,7 +77,7 @@ class HTML(Format):
         return segments_of(text)
 
     def encoded(self, text, encoding):
-        return text.encode(encoding, REFERENCES)
+        return text.encode(encoding, _REFERENCES)
 
     def encoding(self, content):
         match = XML_ENCODING.match(content[:200]) or _CHARSET.search(content[:4096])
@@ -131,7 +130,7 @@ def _reference(error):
     return codecs.lookup_error("surrogateescape" if is_byte else "xmlcharrefreplace")(error)
 
 
-codecs.register_error(REFERENCES, _reference)
+codecs.register_error(_REFERENCES, _reference)
 
 
 def segments_of(text, offset=0):

@@ -6,7 +6,7 @@ import json
 import re
 
 from kformer.documents.format import BOUNDARY, BREAK, INLINE, Edit, Kept, Mark, Segment, Tag
-from kformer.documents.html_pages import REFERENCES
+from kformer.documents.html_pages import HTML
 from kformer.documents.html_tokens import html_tokens, unescaped
 from kformer.documents.messages import Messages, branches, is_translatable
 from kformer.documents.sentences import language_tag
@@ -241,8 +241,7 @@ class Android(Messages):
     def encoding(self, content):
         return xml_encoding(content)
 
-    def encoded(self, text, encoding):
-        return text.encode(encoding, REFERENCES)
+    encoded = HTML.encoded
 
     def segments(self, text):
         arrays, begin = [], None

@@ -99,7 +99,7 @@ class TranslationQuality(StepCounter):
 
     def on_epoch_end(self, epoch, logs=None):
         latest = self.results[-1][0] if self.results else 0
-        is_due = self.epochs is not None and self.is_due(epoch, self.epochs)
+        is_due = self.epochs is not None and self._is_due(epoch, self.epochs)
         if is_due and latest != self.step:
             self.measure()
         # With `epochs`, a measurement within an epoch is not the epoch's value.

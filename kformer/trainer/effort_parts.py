@@ -1,6 +1,5 @@
 """How the parts of `kformer train --effort 2` and 3 are made."""
 
-import csv
 import pathlib
 import shutil
 import statistics
@@ -12,7 +11,7 @@ from kformer.saving.run_directory import copy_run, read_config, save_run
 from kformer.text import Tokenizer
 from kformer.trainer.data import TextOfTraining, validation_lines
 from kformer.trainer.lines import Lines, Text, validation_sets, write_description
-from kformer.trainer.resume import read_plan, write_paths
+from kformer.trainer.resume import last_step, read_plan, write_paths
 from kformer.trainer.search import REASON, settle_search
 from kformer.trainer.taught_text import TaughtText
 from kformer.trainer.training import SILENT, Reports, TrainResult
@@ -269,9 +268,7 @@ class PartMaker:
         if self._result is not None:
             return self._result._replace(path=self._path)
         # All parts were made before.
-        with open(self._path / "history.csv", encoding="utf-8", newline="") as file:
-            steps = max(int(row["step"]) for row in csv.DictReader(file))
-        return TrainResult(self._path, steps, {}, None)
+        return TrainResult(self._path, last_step(self._path), {}, None)
 
     def _shared(self):
         options = shared_options(self._folder, self._options)

@@ -78,6 +78,7 @@ def test_a_file_keeps_them(tokenizer, tmp_path):
     other = kformer.Tokenizer.train(texts=TARGETS, vocabulary_size=290)
     assert TokenLists.load(path, other) is None
     value = json.loads(path.read_text())
+    assert path.read_text().count("\n") == 1, "a line for each number would be three times as large"
     path.write_text(json.dumps({**value, "always": [1]}))
     with pytest.raises(ValueError, match=r"damaged or was edited.*: remove it, and make it again"):
         TokenLists.load(path, tokenizer)

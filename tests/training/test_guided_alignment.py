@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import keras
 import numpy as np
@@ -188,7 +189,16 @@ def test_automatic_alignments_and_mistakes(corpus, capfd):
     (path,) = pathlib.Path("run", "data").glob("alignments-*.txt")
     lines = path.read_text().splitlines()
     assert len(lines) == 400 and "0-" in lines[0]
-    assert "% of the target tokens have a source token" in capfd.readouterr().err
+    said = re.compile(r"alignment: (\d+)% of the target tokens have a source token")
+    share = said.search(capfd.readouterr().err)[1]
+    # How often an epoch has a pair changes nothing.
+    files = {"source": "s", "target": "t", "languages": "en-zh"}
+    description = {"corpora": {"all": {**files, "weight": 0.1}}, "clean": "none"}
+    pathlib.Path("corpora.yaml").write_text(json.dumps(description))
+    weighted = ["train", "--corpora", "corpora.yaml", *TRAIN[5:]]
+    weighted += ["--steps", "2", "--output", "weighted", "--guided-alignment", "auto"]
+    assert main(weighted) == 0
+    assert said.search(capfd.readouterr().err)[1] == share
     pathlib.Path("wrong").write_text("0-0\n")
     for options, message in (
         (["absent"], "absent"),

@@ -51,7 +51,7 @@ class DirectionValidation(StepCounter):
         self.datasets, self.every = dict(datasets), check_whole("every", every)
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self.is_due(epoch, self.every):
+        if not self._is_due(epoch, self.every):
             return
         model = self.model  # On JAX, reading it writes the trained weights into the variables.
         # Keras does not hand the callbacks of `fit` on.

@@ -48,7 +48,7 @@ class StepCounter(keras.callbacks.Callback):
         self.step = self._steps_before + done
         self.step_in_epoch = self._skipped + done
 
-    def is_due(self, epoch, every):
+    def _is_due(self, epoch, every):
         """Whether what is done after each `every`-th epoch, and after the last, is due after this
         one.
         """
